@@ -11,7 +11,12 @@ std::map<std::string, std::vector<VariantInfo>>& variant_tables() {
   return tables;
 }
 
-void register_core(py::module_& m) {
+}  // namespace specpilot::bind
+
+using namespace specpilot;
+using namespace specpilot::bind;
+
+SP_BIND(core) {
 #ifdef SPECPILOT_HAVE_CUDA
   m.attr("built_with_cuda") = true;
 #else
@@ -61,4 +66,3 @@ void register_core(py::module_& m) {
       .def("run", &Program::run, py::call_guard<py::gil_scoped_release>())
       .def("__len__", &Program::size);
 }
-}  // namespace specpilot::bind

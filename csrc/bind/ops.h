@@ -1,4 +1,4 @@
-// What each bind_<op>.cpp offers to module.cpp, and the table behind _C.variants().
+// What each bind_<op>.cpp uses: registration with the module, and the table behind _C.variants().
 #pragma once
 #include <map>
 #include <string>
@@ -18,16 +18,15 @@ void add_variants(const char* op, std::span<const Variant<Params>> table) {
   variant_tables()[op] = describe(table, have_gpu());
 }
 
-void register_accept(py::module_&);
-void register_argmax(py::module_&);
-void register_attention(py::module_&);
-void register_core(py::module_&);
-void register_embed(py::module_&);
-void register_formats(py::module_&);
-void register_gather_rows(py::module_&);
-void register_kv_move(py::module_&);
-void register_linear(py::module_&);
-void register_rmsnorm(py::module_&);
-void register_rope_kv(py::module_&);
-void register_swiglu(py::module_&);
+// Functions that module.cpp calls in order of name; filled before main by SP_BIND.
+std::map<std::string, void (*)(py::module_&)>& binders();
+struct Binder {
+  Binder(const char* name, void (*fn)(py::module_&)) { binders()[name] = fn; }
+};
 }  // namespace specpilot::bind
+
+// SP_BIND(linear) { m.def(…); }      A new op is bound by its own file; module.cpp does not change.
+#define SP_BIND(name)                                                      \
+  static void bind_##name(pybind11::module_& m);                           \
+  static const specpilot::bind::Binder binder_##name(#name, bind_##name);  \
+  static void bind_##name(pybind11::module_& m)
