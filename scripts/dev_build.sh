@@ -5,7 +5,6 @@ set -eu
 cd "$(dirname "$0")/.."
 build=${SPECPILOT_BUILD_DIR:-build/dev}
 cmake -S . -B "$build" -G Ninja -DSKBUILD=ON -DSPECPILOT_CUDA="${SPECPILOT_CUDA:-OFF}" \
-  -DPython_EXECUTABLE="$(command -v python)" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" "$@" >"$build.log" 2>&1 ||
-  { mkdir -p "$build"; cat "$build.log"; exit 1; }
+  -DPython_EXECUTABLE="$(command -v python)" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" "$@" >/dev/null
 cmake --build "$build" --target _C
 cp "$build"/_C*.so python/specpilot/

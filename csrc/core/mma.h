@@ -22,10 +22,16 @@ struct Mma {
   int a_bytes;  // bytes of one packed A element: 4 (fp32) or 2 (bf16)
   // x: bf16 [m, k] with row stride ldx (elements) → packed [m, k rounded up to 32].
   void (*pack)(const uint16_t* x, int64_t ldx, int m, int64_t k, void* packed);
+  // A thread brackets its calls of `run` with begin (same m throughout) and end: AMX tile shapes are set and released there,
+  // never left to whatever else runs in the thread. `pack` may be skipped (a = x, lda = ldx) where a_bytes is 2 and k % 32
+  // == 0.
+  void (*begin)(int m);
+  void (*end)();
   // a: packed A, at the first k of this call, row stride lda elements; blocks: 32-deep k blocks; c: fp32, row stride ldc.
   void (*run)(const void* a, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
               int64_t ldc);
-  // w12 run layout → pair rows: `tiles` tiles of 768 bytes (16 columns × 32 k each) to 512 bf16 each. Exceptions not applied.
+  // w12 run layout → pair rows: `tiles` tiles of 768 bytes (16 columns × 32 k each) to 512 bf16 each. Exceptions not
+  // applied.
   void (*decode_w12)(const uint8_t* packed, int64_t tiles, int base, uint16_t* out);
 };
 

@@ -38,5 +38,5 @@ void decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out) {
 }
 }  // namespace
 
-extern const Mma kRef{Isa::kRef, 4, pack, run, decode_w12};
+extern const Mma kRef{Isa::kRef, 4, pack, [](int) {}, [] {}, run, decode_w12};
 }  // namespace specpilot::mma_tiers

@@ -1,0 +1,1 @@
+"""SpecPilot: lossless speculative decoding."""
