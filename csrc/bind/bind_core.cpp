@@ -25,11 +25,13 @@ SP_BIND(core) {
   m.attr("order_id") = kOrderX86;
   m.attr("build_flags") = SPECPILOT_BUILD_FLAGS;
   m.def("machine_tier", [] { return std::string(isa_name(machine_isa())); }, "Best CPU tier of this machine.");
-  m.def("active_tier", [] { return std::string(isa_name(std::min(machine_isa(), force().ceiling))); },
-        "Best CPU tier in use: the machine's, or SPECPILOT_FORCE's.");
+  m.def(
+      "active_tier", [] { return std::string(isa_name(std::min(machine_isa(), force().ceiling))); },
+      "Best CPU tier in use: the machine's, or SPECPILOT_FORCE's.");
   m.def("threads", [] { return ThreadPool::instance().threads(); }, "Threads of the CPU backend.");
-  m.def("set_threads", [](int n) { ThreadPool::instance().set_threads(n); }, py::arg("n"),
-        py::call_guard<py::gil_scoped_release>(), "Threads of the CPU backend, 1 to 1024.");
+  m.def(
+      "set_threads", [](int n) { ThreadPool::instance().set_threads(n); }, py::arg("n"),
+      py::call_guard<py::gil_scoped_release>(), "Threads of the CPU backend, 1 to 1024.");
   m.def("memory_bandwidth", &measure_read_bandwidth, py::arg("mebibytes") = 256, py::arg("repeats") = 3,
         py::call_guard<py::gil_scoped_release>(), "Measured read bandwidth of all threads together, bytes per second.");
   m.def(

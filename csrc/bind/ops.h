@@ -26,7 +26,7 @@ struct Binder {
 }  // namespace specpilot::bind
 
 // SP_BIND(linear) { m.def(…); }      A new op is bound by its own file; module.cpp does not change.
-#define SP_BIND(name)                                                      \
-  static void bind_##name(pybind11::module_& m);                           \
-  static const specpilot::bind::Binder binder_##name(#name, bind_##name);  \
+#define SP_BIND(name)                                                     \
+  static void bind_##name(pybind11::module_& m);                          \
+  static const specpilot::bind::Binder binder_##name(#name, bind_##name); \
   static void bind_##name(pybind11::module_& m)

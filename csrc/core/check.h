@@ -19,7 +19,7 @@ template <class... Args>
 }
 }  // namespace specpilot
 
-#define SP_CHECK(cond, ...)                                                     \
-  do {                                                                          \
+#define SP_CHECK(cond, ...)                                                 \
+  do {                                                                      \
     if (!(cond)) ::specpilot::fail(__FILE__, __LINE__, #cond, __VA_ARGS__); \
   } while (0)

@@ -33,9 +33,9 @@ struct ExchangeHeader {
 };
 struct ExchangeApi {
   ExchangeHeader header;
-  void* allocate;                                          // unused: outputs come from Python
-  void* managed_from_object;                               // unused: tensors are borrowed, never owned
-  void* managed_to_object;                                 // unused
+  void* allocate;                                           // unused: outputs come from Python
+  void* managed_from_object;                                // unused: tensors are borrowed, never owned
+  void* managed_to_object;                                  // unused
   int (*tensor_from_object)(void* py_object, Tensor* out);  // borrowed for the duration of the call
   int (*current_work_stream)(int32_t device_type, int32_t device_id, void** out);
 };

@@ -24,8 +24,8 @@ Isa detect() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return Isa::kRef;
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+      !__builtin_cpu_supports("avx512dq"))
     return Isa::kAvx2;
   // GCC 12 spells the AMX features with a dash; they are absent from older libgcc, hence the CPUID leaf itself.
   unsigned a = 7, b = 0, c = 0, d = 0;

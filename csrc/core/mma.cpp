@@ -13,11 +13,15 @@ extern const Mma kAvx2, kAvx512, kAmx;
 const Mma& mma(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::kAvx2: return mma_tiers::kAvx2;
-    case Isa::kAvx512: return mma_tiers::kAvx512;
-    case Isa::kAmx: return mma_tiers::kAmx;
+    case Isa::kAvx2:
+      return mma_tiers::kAvx2;
+    case Isa::kAvx512:
+      return mma_tiers::kAvx512;
+    case Isa::kAmx:
+      return mma_tiers::kAmx;
 #endif
-    default: return mma_tiers::kRef;
+    default:
+      return mma_tiers::kRef;
   }
 }
 }  // namespace specpilot

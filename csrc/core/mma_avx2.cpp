@@ -30,10 +30,7 @@ static inline __m256 odd_of(__m256i v) {
 template <int M>
 static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
                  int64_t ldc) {
-  __m256 acc[M][2];
-  for (int i = 0; i < M; ++i)
-    for (int h = 0; h < 2; ++h) acc[i][h] = _mm256_loadu_ps(c + i * ldc + 8 * h);
-  for (int64_t block = 0; block < blocks; ++block) {
+  for (int64_t block = 0; block < blocks; ++block, a += 32, b += 16 * pair_stride) {
     __m256 even[M][2], odd[M][2];
     for (int i = 0; i < M; ++i)
       for (int h = 0; h < 2; ++h) even[i][h] = odd[i][h] = _mm256_setzero_ps();
@@ -51,19 +48,19 @@ static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_st
       }
     }
     for (int i = 0; i < M; ++i)
-      for (int h = 0; h < 2; ++h) acc[i][h] = _mm256_add_ps(acc[i][h], _mm256_add_ps(even[i][h], odd[i][h]));
-    a += 32;
-    b += 16 * pair_stride;
+      for (int h = 0; h < 2; ++h) {
+        float* to = c + i * ldc + 8 * h;
+        _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_add_ps(even[i][h], odd[i][h])));
+      }
   }
-  for (int i = 0; i < M; ++i)
-    for (int h = 0; h < 2; ++h) _mm256_storeu_ps(c + i * ldc + 8 * h, acc[i][h]);
 }
 
 static void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
                 int64_t ldc) {
   const float* a = static_cast<const float*>(a_);
   int i = 0;
-  for (; i + 2 <= m; i += 2) rows<2>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc);
+
+  for (; m - i >= 2; i += 2) rows<2>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc);
   if (i < m) rows<1>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc);
 }
 

@@ -1,6 +1,6 @@
-// Program: a captured sequence of op calls, replayed by one call. The CPU's counterpart of a CUDA graph: the ops were checked
-// and their variants chosen when they were recorded, all buffers have fixed addresses, and what changes from step to step
-// (token ids, positions, slots, lengths) lies in tensors.
+// Program: a captured sequence of op calls, replayed by one call. The CPU's counterpart of a CUDA graph: the ops were
+// checked and their variants chosen when they were recorded, all buffers have fixed addresses, and what changes from step to
+// step (token ids, positions, slots, lengths) lies in tensors.
 #pragma once
 #include <functional>
 #include <utility>

@@ -1,5 +1,6 @@
-// Vector forms of core/bf16.h, one set per tier. Every function carries its own target attribute and a name of its tier, so no
-// copy of it can be picked by the linker for another tier. Include before any code; they inline into functions of that target.
+// Vector forms of core/bf16.h, one set per tier. Every function carries its own target attribute and a name of its tier, so
+// no copy of it can be picked by the linker for another tier. Include before any code; they inline into functions of that
+// target.
 #pragma once
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace specpilot {

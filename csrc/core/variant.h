@@ -15,17 +15,18 @@
 #include "core/program.h"
 
 namespace specpilot {
-// The order of exactness rules for x86: per 32-deep k block two fma chains from zero (even k, odd k), then acc += even + odd.
+// The order of exactness rules for x86: per 32-deep k block two fma chains from zero (even k, odd k), then acc += even +
+// odd.
 inline constexpr const char* kOrderX86 = "x86-pairs32";
 // No floating-point sum is involved (gathers, moves, integer decisions): bits cannot depend on an order.
 inline constexpr const char* kOrderNone = "exact";
 
 template <class Params>
 struct Variant {
-  const char* name;      // "cpu_ref", "cpu_avx2", "cpu_avx512", "cpu_amx", "cuda"
-  const char* order_id;  // see above
-  Isa isa;               // CPU tier it needs; kRef for CUDA variants
-  bool cuda;             // runs on CUDA tensors
+  const char* name;                // "cpu_ref", "cpu_avx2", "cpu_avx512", "cpu_amx", "cuda"
+  const char* order_id;            // see above
+  Isa isa;                         // CPU tier it needs; kRef for CUDA variants
+  bool cuda;                       // runs on CUDA tensors
   bool (*accepts)(const Params&);  // shapes it takes; nullptr: all
   void (*run)(const Params&);
 };
@@ -50,8 +51,8 @@ void dispatch(std::string_view op, std::span<const Variant<Params>> table, const
   for (const auto& v : table) {
     if (!want.empty()) {
       if (want != v.name) continue;
-      SP_CHECK(runs_here(v, p, cuda), op, ": variant ", std::string(want), " cannot run here (machine: ",
-               isa_name(machine_isa()), ")");
+      SP_CHECK(runs_here(v, p, cuda), op, ": variant ", std::string(want),
+               " cannot run here (machine: ", isa_name(machine_isa()), ")");
     } else {
       if (!runs_here(v, p, cuda) || (!cuda && v.isa > f.ceiling)) continue;
       if (!f.order.empty() && f.order != v.order_id && std::string_view(v.order_id) != kOrderNone) continue;

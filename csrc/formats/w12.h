@@ -1,7 +1,8 @@
 // The 12-bit lossless weight format ("w12"): the number, and the CPU run layout. The file format is docs/format.md.
 //
-// A word: sign 1, exponent code 4, mantissa 7. Code c = 1…15 stands for the bf16 exponent field b + c, where b (0…127) belongs
-// to a band of 16 rows; code 0 with mantissa 0 stands for ±0. Whatever does not fit is an exception (position, bf16 value).
+// A word: sign 1, exponent code 4, mantissa 7. Code c = 1…15 stands for the bf16 exponent field b + c, where b (0…127)
+// belongs to a band of 16 rows; code 0 with mantissa 0 stands for ±0. Whatever does not fit is an exception (position, bf16
+// value).
 //
 // CPU run layout. Band-major; inside a band one tile per 32 k (rows past N and k past K are zero), 768 bytes = 4 units:
 //
@@ -13,13 +14,14 @@
 //
 // so that unpacking bytes with their nibbles inside 128-bit lanes yields pair rows directly, for any register width.
 // Exceptions are sorted by (band, tile, position in the tile's 512 pair-row order): exc_begin u32 [bands + 1],
-// exc_pos u32 = tile in band * 512 + position, exc_val u16. Bits per weight: 12 + 8/(16 K) + 32/(16 K) + 48 x exception rate.
+// exc_pos u32 = tile in band * 512 + position, exc_val u16. Bits per weight: 12 + 8/(16 K) + 32/(16 K) + 48 x exception
+// rate.
 #pragma once
 #include <cstdint>
 
 namespace specpilot::w12 {
-inline constexpr int kBand = 16;       // rows that share a base; also the columns of an mma tile
-inline constexpr int kTileK = 32;      // k of a tile
+inline constexpr int kBand = 16;   // rows that share a base; also the columns of an mma tile
+inline constexpr int kTileK = 32;  // k of a tile
 inline constexpr int kTileWeights = kBand * kTileK;
 inline constexpr int kTileBytes = kTileWeights * 12 / 8;
 inline constexpr int kUnitWeights = 128, kUnitBytes = 192;
@@ -30,9 +32,9 @@ constexpr int pair_row_pos(int r, int k) { return (k / 2) * 32 + r * 2 + (k & 1)
 
 // Where that position's low byte and nibble lie in the 768 bytes of a tile.
 struct Place {
-  int low;      // byte offset
-  int nibble;   // byte offset
-  bool upper;   // upper half of the nibble byte
+  int low;     // byte offset
+  int nibble;  // byte offset
+  bool upper;  // upper half of the nibble byte
 };
 constexpr Place place(int pos) {
   const int unit = pos / kUnitWeights, in = pos % kUnitWeights;  // in: 4 pair rows of 32

@@ -1,4 +1,5 @@
-// linear:   y[r, n] = bf16( sum_k x[r, k] w[n, k]  (+ bias[n]) ),   with a residual:   y[r, n] = bf16( residual[r, n] + y[r, n] )
+// linear:   y[r, n] = bf16( sum_k x[r, k] w[n, k]  (+ bias[n]) ),   with a residual:   y[r, n] = bf16( residual[r, n] + y[r,
+// n] )
 //
 //   x         bf16 [R, K], unit column stride, any row stride        R = 0 … 1024
 //   weight    bf16 or w12, in the CPU run layout (formats/w12.h):
@@ -22,8 +23,8 @@ enum class Format { kBf16, kW12 };
 struct Weight {
   Format format;
   int64_t n, k, bands, tiles;
-  const uint8_t* data;        // one of the two run layouts
-  const uint8_t* base;        // w12 only, as are the exceptions
+  const uint8_t* data;  // one of the two run layouts
+  const uint8_t* base;  // w12 only, as are the exceptions
   const uint32_t* exc_begin;
   const uint32_t* exc_pos;
   const bf16* exc_val;
