@@ -1,0 +1,1 @@
+"""Torch oracles of the ops, written by other means than the kernels: for tests."""

@@ -1,0 +1,44 @@
+"""Shared helpers: bit comparison that names the first difference, and variants with a listed reason when they cannot run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from specpilot import _C
+
+INT_VIEW = {2: torch.int16, 4: torch.int32, 1: torch.uint8, 8: torch.int64}
+
+
+def _assert_bits_equal(got: torch.Tensor, want: torch.Tensor, what: str = "") -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype, f"{what}: {got.shape} {got.dtype} against {want.shape} {want.dtype}"
+    view = INT_VIEW[got.element_size()]
+    a, b = got.contiguous().view(view), want.contiguous().view(view)
+    if torch.equal(a, b):
+        return
+    at = tuple(int(i) for i in (a != b).nonzero()[0])
+    count = int((a != b).sum())
+    raise AssertionError(f"{what}: {count} of {a.numel()} differ, first at {at}: {got[at].item()!r} against {want[at].item()!r}")
+
+
+@pytest.fixture
+def assert_bits_equal():
+    return _assert_bits_equal
+
+
+@pytest.fixture
+def threads():
+    """``threads(n)`` sets the pool size; restored afterwards."""
+    before = _C.threads()
+    yield _C.set_threads
+    _C.set_threads(before)
+
+
+def cpu_variants(op: str) -> list:
+    """pytest parameters for every CPU variant of an op; those this machine cannot run are skipped with the reason."""
+    params = []
+    for name, _order, runs in _C.variants(op):
+        if name.startswith("cpu"):
+            mark = () if runs else pytest.mark.skip(reason=f"{op}: {name} needs a better CPU than {_C.machine_tier()}")
+            params.append(pytest.param(name, marks=mark, id=name))
+    return params
