@@ -1,10 +1,14 @@
 // Machine facts, threads, programs and variant tables.
 #include "bind/ops.h"
 #include "core/bandwidth.h"
+#include "core/cuda_info.h"
 #include "core/thread_pool.h"
 
 namespace specpilot::bind {
-bool have_gpu() { return false; }
+bool have_gpu() {
+  static const bool any = !gpus().empty();
+  return any;
+}
 
 std::map<std::string, std::vector<VariantInfo>>& variant_tables() {
   static std::map<std::string, std::vector<VariantInfo>> tables;
@@ -24,6 +28,14 @@ SP_BIND(core) {
 #endif
   m.attr("order_id") = kOrderX86;
   m.attr("build_flags") = SPECPILOT_BUILD_FLAGS;
+  m.def(
+      "gpus",
+      [] {
+        std::vector<std::tuple<std::string, int, int, size_t>> out;
+        for (const auto& g : gpus()) out.emplace_back(g.name, g.major, g.minor, g.memory_bytes);
+        return out;
+      },
+      "(name, compute capability major, minor, memory bytes) of each GPU; empty without CUDA in the build.");
   m.def("machine_tier", [] { return std::string(isa_name(machine_isa())); }, "Best CPU tier of this machine.");
   m.def(
       "active_tier", [] { return std::string(isa_name(std::min(machine_isa(), force().ceiling))); },
