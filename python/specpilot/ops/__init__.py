@@ -1,5 +1,12 @@
 """One thin call an op; contracts are in csrc/ops/<op>/<op>.h."""
 
+from .accept import accept
+from .argmax import argmax
+from .embed import embed
+from .gather_rows import gather_rows
+from .kv_move import kv_move
 from .linear import linear
+from .rmsnorm import rmsnorm
+from .swiglu import swiglu
 
-__all__ = ["linear"]
+__all__ = ["accept", "argmax", "embed", "gather_rows", "kv_move", "linear", "rmsnorm", "swiglu"]

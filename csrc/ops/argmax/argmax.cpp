@@ -1,0 +1,25 @@
+// The contract and the table of variants. No arithmetic here.
+#include "ops/argmax/argmax.h"
+
+#include "core/args.h"
+
+namespace specpilot::argmax {
+namespace {
+constexpr Variant<Params> kVariants[] = {
+    {"cpu_ref", kOrderNone, Isa::kRef, false, nullptr, ref},
+};
+}  // namespace
+
+std::span<const Variant<Params>> variants() { return kVariants; }
+
+void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, std::string_view variant) {
+  const Args args("argmax", logits);
+  args.rows("logits", logits, kAnySize, kAnySize);
+  args.packed("ids", ids, Type::kInt32, {logits.size(0)});
+  SP_CHECK(valid_vocab >= 1 && valid_vocab <= logits.size(1), "argmax: valid_vocab is ", valid_vocab, "; expected 1 to ",
+           logits.size(1));
+  dispatch("argmax", variants(),
+           {logits.data<const bf16>(), logits.size(0), valid_vocab, logits.stride(0), ids.data<int32_t>(), logits.stream},
+           logits.on_cuda(), variant);
+}
+}  // namespace specpilot::argmax

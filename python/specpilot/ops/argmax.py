@@ -1,0 +1,12 @@
+"""The most likely token of each row; contract in csrc/ops/argmax/argmax.h."""
+
+from .. import _C
+from .._op import op
+
+argmax = op("argmax(Tensor logits, int valid_vocab, Tensor(a!) ids) -> ()", _C.argmax)
+argmax.__doc__ = """``ids[r]`` = the lowest id of the largest of ``logits[r, :valid_vocab]``; NaN is below
+every number.
+
+logits: bf16 ``[R, V]``, unit column stride, any row stride. ids: int32 ``[R]``. ``1 <= valid_vocab <= V``.
+Raises ``KernelError`` for another dtype, shape, device or range.
+"""
