@@ -1,0 +1,144 @@
+"""A Hugging Face directory of safetensors: one file or an index with shards."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from .checkpoint import Checkpoint
+from .errors import CheckpointError
+from .safetensors_header import TensorInfo, read_header, read_json
+
+_INDEX = "model.safetensors.index.json"
+_ROUNDED = ("F16", "F32")
+
+
+class SafetensorsDir(Checkpoint):
+    def __init__(self, directory: Path, to_bf16: bool = False) -> None:
+        self.source = str(directory)
+        self._directory = directory
+        self.config = read_json(_existing(directory / "config.json"))
+        generation = directory / "generation_config.json"
+        self.generation_config = read_json(generation) if generation.exists() else {}
+        self._tokenizer: PreTrainedTokenizerBase | None = None
+        self._files: dict[Path, Any] = {}
+        self._refuse_quantized()
+
+        self._shard_of: dict[str, Path] = {}
+        self._info: dict[str, TensorInfo] = {}
+        for shard, expected in _shards(directory).items():
+            tensors = read_header(shard).tensors
+            missing = next((name for name in expected or () if name not in tensors), None)
+            if missing is not None:
+                raise CheckpointError(
+                    f"{shard}: tensor {missing} is missing, though {_INDEX} places it there"
+                )
+            for name in tensors if expected is None else expected:
+                self._shard_of[name], self._info[name] = shard, tensors[name]
+        self._check_dtypes(to_bf16)
+
+    def names(self) -> list[str]:
+        return list(self._info)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._known(name).shape
+
+    def tensor(self, name: str) -> torch.Tensor:
+        info = self._known(name)
+        if info.dtype not in ("BF16", *_ROUNDED):
+            raise CheckpointError(f"{self._shard_of[name]}: tensor {name} is {info.dtype}, expected BF16")
+        value = self._read(name)
+        return value.clone() if value.dtype == torch.bfloat16 else value.to(torch.bfloat16)
+
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        has_one = any(
+            (self._directory / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")
+        )
+        if self._tokenizer is None and has_one:
+            try:
+                self._tokenizer = AutoTokenizer.from_pretrained(self._directory, local_files_only=True)
+            except Exception as e:  # it parses several untrusted files and raises whatever comes up
+                raise CheckpointError(f"{self.source}: its tokenizer cannot be loaded: {e}") from e
+        return self._tokenizer
+
+    def close(self) -> None:
+        self._files.clear()
+
+    def _read(self, name: str) -> torch.Tensor:
+        shard = self._shard_of[name]
+        try:
+            if shard not in self._files:
+                self._files[shard] = safe_open(shard, framework="pt")
+            return self._files[shard].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError) as e:
+            raise CheckpointError(f"{shard}: tensor {name} cannot be read: {e}") from e
+
+    def _known(self, name: str) -> TensorInfo:
+        try:
+            return self._info[name]
+        except KeyError:
+            raise CheckpointError(f"{self.source}: tensor {name} is missing") from None
+
+    def _refuse_quantized(self) -> None:
+        quantization = self.config.get("quantization_config")
+        if quantization is not None:
+            method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+            raise CheckpointError(
+                f"{self.source}: quantized with {method!r}; only bf16 and w12 checkpoints are read"
+            )
+
+    def _check_dtypes(self, to_bf16: bool) -> None:
+        rounded = [name for name, info in self._info.items() if info.dtype in _ROUNDED and not _derived(name)]
+        if not rounded:
+            return
+        name, dtype = rounded[0], self._info[rounded[0]].dtype
+        if not to_bf16:
+            raise CheckpointError(
+                f"{self._shard_of[name]}: tensor {name} is {dtype}, not BF16 ({len(rounded)} of "
+                f"{len(self._info)} are not); pass --to-bf16 to round the weights to bf16"
+            )
+        warnings.warn(
+            f"{self.source}: --to-bf16 ROUNDS {len(rounded)} of {len(self._info)} tensors ({dtype} to bf16); "
+            "the output is that of the rounded model",
+            stacklevel=4,
+        )
+
+
+def _derived(name: str) -> bool:
+    """Old Llama checkpoints carry rotary frequencies; they follow from the config and are never read."""
+    return name.endswith("rotary_emb.inv_freq")
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise CheckpointError(f"{path.parent}: no {path.name}; expected a Hugging Face model directory")
+    return path
+
+
+def _shards(directory: Path) -> dict[Path, list[str] | None]:
+    """Shard files with the tensor names the index places in each; None where there is no index."""
+    index = directory / _INDEX
+    if not index.exists():
+        single = directory / "model.safetensors"
+        if not single.is_file():
+            raise CheckpointError(f"{directory}: neither model.safetensors nor {_INDEX} is there")
+        return {single: None}
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise CheckpointError(f"{index}: weight_map must map tensor names to files")
+    shards: dict[Path, list[str] | None] = {}
+    for name, file in weight_map.items():
+        if not isinstance(file, str) or file != Path(file).name:
+            raise CheckpointError(f"{index}: tensor {name} lies in {file!r}, expected a plain file name")
+        shard = directory / file
+        if shard not in shards:
+            if not shard.is_file():
+                raise CheckpointError(f"{directory}: shard {file} is missing (tensor {name} lies there)")
+            shards[shard] = []
+        shards[shard].append(name)  # type: ignore[union-attr]
+    return shards
