@@ -132,7 +132,7 @@ def test_contract_is_checked():
     y = torch.empty(2, 16, dtype=BF16)
     for args, match in [
         ((x.float(), *weight.args, None, None, y), "x must be a 2-D bf16"),
-        ((x[:, :16], *weight.args, None, None, y), "x|data"),
+        ((x.repeat(1, 2), *weight.args, None, None, y), "w12 data"),
         ((x, *weight.args, None, None, y[:, :8]), r"y is \[2, 8\], expected \[2, 16\]"),
         ((x, *weight.args, torch.zeros(3, dtype=BF16), None, y), r"bias must be bf16 \[16\]"),
         ((x, *weight.args, None, y[:1], y), r"residual is \[1, 16\]"),
