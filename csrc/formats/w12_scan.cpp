@@ -47,7 +47,7 @@ Source check_source(const char* op, const TensorView& weight) {
   const Source s{weight.data<const bf16>(), d == 3 ? weight.size(0) : 1, weight.size(-2), weight.size(-1),
                  weight.size(-2) > 1 || d == 2 ? weight.stride(-2) : weight.stride(0)};
   SP_CHECK(s.k >= 1, op, ": weight has rows of 0 elements");
-  SP_CHECK(weight.rows_contiguous(d - 1), op, ": weight must have unit column stride");
+  SP_CHECK(weight.numel() == 0 || weight.rows_contiguous(d - 1), op, ": weight must have unit column stride");
   SP_CHECK(d == 2 || s.groups <= 1 || s.rows == 0 || weight.stride(0) == s.rows * s.stride, op,
            ": weight must have evenly strided rows");
   return s;

@@ -2,5 +2,6 @@
 
 from .checkpoint import Checkpoint, open_checkpoint
 from .errors import CheckpointError
+from .run_layout import RunWeight, run_weight
 
-__all__ = ["Checkpoint", "CheckpointError", "open_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointError", "RunWeight", "open_checkpoint", "run_weight"]

@@ -1,4 +1,4 @@
-"""Weights in memory, in the layout that the CPU kernels stream: csrc/formats/w12.h and csrc/ops/linear/linear.h."""
+"""Weights in memory, as the CPU kernels stream them: csrc/formats/w12.h, csrc/ops/linear/linear.h."""
 
 from __future__ import annotations
 
@@ -78,18 +78,12 @@ def run_weight(parts: Sequence[torch.Tensor], format: Format = "w12") -> RunWeig
         base, begin = torch.empty(bands, dtype=torch.uint8), torch.empty(bands + 1, dtype=torch.int64)
         exceptions = _C.w12_scan(weight, base, begin)
         if bands * tiles * _TILE_BYTES + 5 * bands + 4 + 6 * exceptions < bands * tiles * 1024:
-            packed = RunWeight(
-                n,
-                k,
-                "w12",
-                torch.empty(bands, tiles, _TILE_BYTES, dtype=torch.uint8),
-                base,
-                begin.to(torch.int32),
-                torch.empty(exceptions, dtype=torch.int32),
-                torch.empty(exceptions, dtype=torch.bfloat16),
-            )
-            _C.run_pack_w12(weight, packed.base, packed.exc_begin, packed.data, packed.exc_pos, packed.exc_val)
-            return packed
+            exc_begin = begin.to(torch.int32)
+            data = torch.empty(bands, tiles, _TILE_BYTES, dtype=torch.uint8)
+            exc_pos = torch.empty(exceptions, dtype=torch.int32)
+            exc_val = torch.empty(exceptions, dtype=torch.bfloat16)
+            _C.run_pack_w12(weight, base, exc_begin, data, exc_pos, exc_val)
+            return RunWeight(n, k, "w12", data, base, exc_begin, exc_pos, exc_val)
     data = torch.empty(bands, tiles, _BAND, _TILE_K, dtype=torch.bfloat16)
     _C.run_pack_bf16(weight, data)
     return RunWeight(n, k, "bf16", data)
