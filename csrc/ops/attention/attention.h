@@ -14,7 +14,7 @@
 // e = exp_f32(s - m);  l = sum of e as 16 strided fp32 partials (lane = position % 16, ascending) by fold16;
 // o = sum over keys of bf16(e) v in "x86-pairs32" over positions, invisible keys with e = 0 and v = 0.
 // Splits fold in index order: n = max(m, m'), a = exp_f32(m - n), b = exp_f32(m' - n), l = fma(l, a, l' b), o = fma(o, a, o' b).
-// At the end out = bf16(o / l). So a row's bits are a function of (q, keys and values by position), nothing else: not of M, the
+// At the end out = bf16(o / l), a zero as +0. So a row's bits are a function of (q, keys and values by position), nothing else: not of M, the
 // other rows, the tree's shape, slots, page layout, threads or tier.
 // Determinism: order_fixed.   Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows.
 #pragma once

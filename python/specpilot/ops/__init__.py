@@ -2,11 +2,24 @@
 
 from .accept import accept
 from .argmax import argmax
+from .attention import attention
 from .embed import embed
 from .gather_rows import gather_rows
 from .kv_move import kv_move
 from .linear import linear
 from .rmsnorm import rmsnorm
+from .rope_kv import rope_kv
 from .swiglu import swiglu
 
-__all__ = ["accept", "argmax", "embed", "gather_rows", "kv_move", "linear", "rmsnorm", "swiglu"]
+__all__ = [
+    "accept",
+    "argmax",
+    "attention",
+    "embed",
+    "gather_rows",
+    "kv_move",
+    "linear",
+    "rmsnorm",
+    "rope_kv",
+    "swiglu",
+]
