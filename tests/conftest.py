@@ -26,6 +26,16 @@ def assert_bits_equal():
     return _assert_bits_equal
 
 
+def bf16_ulps(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """Distance of two bf16 tensors in units of the last place; both zeros are one number."""
+
+    def ordinal(t: torch.Tensor) -> torch.Tensor:
+        bits = t.contiguous().view(torch.int16).int()
+        return torch.where(bits < 0, -(bits & 0x7FFF), bits)
+
+    return (ordinal(got) - ordinal(want)).abs()
+
+
 @pytest.fixture
 def threads():
     """``threads(n)`` sets the pool size; restored afterwards."""

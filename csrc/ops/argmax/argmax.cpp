@@ -6,6 +6,10 @@
 namespace specpilot::argmax {
 namespace {
 constexpr Variant<Params> kVariants[] = {
+#if defined(__x86_64__)
+    {"cpu_avx512", kOrderNone, Isa::kAvx512, false, nullptr, cpu::avx512},
+    {"cpu_avx2", kOrderNone, Isa::kAvx2, false, nullptr, cpu::avx2},
+#endif
     {"cpu_ref", kOrderNone, Isa::kRef, false, nullptr, ref},
 };
 }  // namespace

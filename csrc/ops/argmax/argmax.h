@@ -2,7 +2,8 @@
 //
 //   logits  bf16 [R, V], unit column stride, any row stride;   ids  int32 [R];   1 <= valid_vocab <= V
 //
-// NaN counts as smaller than every number (a row of NaN gives 0); -0 equals +0. Determinism: bit_exact.   Roofline: 2 R V bytes.
+// NaN counts as smaller than every number (a row of NaN gives 0); -0 equals +0.
+// Determinism: bit_exact.   Roofline: 2 R V bytes.
 #pragma once
 #include "core/tensor.h"
 #include "core/variant.h"

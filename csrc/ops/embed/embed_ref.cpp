@@ -10,18 +10,24 @@ namespace {
 constexpr int64_t kGrainWeights = 4096;  // some 10 us of decoding: less stays on the caller
 
 void read_bf16(const linear::Weight& w, int64_t band, int row, bf16* out) {
-  const bf16* data = reinterpret_cast<const bf16*>(w.data) + band * w.tiles * w12::kTileWeights;
-  for (int64_t k = 0; k < w.k; ++k)
-    out[k] = data[k / w12::kTileK * w12::kTileWeights + w12::pair_row_pos(row, static_cast<int>(k % w12::kTileK))];
+  const bf16* tile = reinterpret_cast<const bf16*>(w.data) + band * w.tiles * w12::kTileWeights;
+  for (int64_t k0 = 0; k0 < w.k; k0 += w12::kTileK, tile += w12::kTileWeights) {
+    const int n = static_cast<int>(std::min<int64_t>(w12::kTileK, w.k - k0));
+    for (int k = 0; k < n; ++k) out[k0 + k] = tile[w12::pair_row_pos(row, k)];
+  }
 }
 
 void read_w12(const linear::Weight& w, int64_t band, int row, bf16* out) {
-  const uint8_t* data = w.data + band * w.tiles * w12::kTileBytes;
+  w12::Place places[w12::kTileK];  // the same in every tile
+  for (int k = 0; k < w12::kTileK; ++k) places[k] = w12::place(w12::pair_row_pos(row, k));
+  const uint8_t* tile = w.data + band * w.tiles * w12::kTileBytes;
   const int base = w.base[band];
-  for (int64_t k = 0; k < w.k; ++k) {
-    const uint8_t* tile = data + k / w12::kTileK * w12::kTileBytes;
-    const w12::Place at = w12::place(w12::pair_row_pos(row, static_cast<int>(k % w12::kTileK)));
-    out[k] = w12::decode(tile[at.low], tile[at.nibble] >> (at.upper ? 4 : 0) & 15, base);
+  for (int64_t k0 = 0; k0 < w.k; k0 += w12::kTileK, tile += w12::kTileBytes) {
+    const int n = static_cast<int>(std::min<int64_t>(w12::kTileK, w.k - k0));
+    for (int k = 0; k < n; ++k) {
+      const w12::Place& at = places[k];
+      out[k0 + k] = w12::decode(tile[at.low], at.upper ? tile[at.nibble] >> 4 : tile[at.nibble] & 15, base);
+    }
   }
   for (uint32_t e = w.exc_begin[band]; e < w.exc_begin[band + 1]; ++e) {
     const int64_t tile = w.exc_pos[e] / w12::kTileWeights;

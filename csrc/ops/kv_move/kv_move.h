@@ -1,7 +1,7 @@
 // kv_move: KV compaction. Entry from[i] of every cache is copied to entry to[i], for all layers in one call.
 //
-//   from, to   int32 [n]; -1 in either skips the pair. `to` holds no slot twice; it may overlap `from` in any way: the result is
-//              as if all sources were read before any write.
+//   from, to   int32 [n]; -1 in either skips the pair. `to` holds no slot twice; it may overlap `from` in any way: the
+//              result is as if all sources were read before any write.
 //   k_cache    bf16 [layers, blocks, Hkv, 2, Dp / 2, 32]     v_cache  bf16 [layers, blocks, Hkv, 16, 2 Dp]   (rope_kv.h)
 //
 // Determinism: bit_exact.   Roofline: 8 n layers Hkv Dp bytes.

@@ -6,6 +6,10 @@
 namespace specpilot::rmsnorm {
 namespace {
 constexpr Variant<Params> kVariants[] = {
+#if defined(__x86_64__)
+    {"cpu_avx512", kOrderX86, Isa::kAvx512, false, nullptr, cpu::avx512},
+    {"cpu_avx2", kOrderX86, Isa::kAvx2, false, nullptr, cpu::avx2},
+#endif
     {"cpu_ref", kOrderX86, Isa::kRef, false, nullptr, ref},
 };
 }  // namespace
