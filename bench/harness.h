@@ -3,12 +3,12 @@
 // Protocol. The variants of one shape are measured together: every epoch takes one sample of each, in an order that rotates
 // from epoch to epoch, so that drifting clocks and neighbours on the machine hit all of them alike. A sample is a batch of
 // calls long enough for the clock (the batch is found while warming up), after one untimed call that brings back caches,
-// threads and page tables (another copy of what is streamed); its value is time / batch. Reported: the median over epochs,
-// the median absolute deviation as a percentage of it, the minimum, and from the median GB/s and GFLOP/s. Compare figures of
-// one run only.
+// threads and page tables (on another copy of what is streamed); its value is time / batch. Reported: the median over
+// epochs, the median absolute deviation as a percentage of it, the minimum, and from the median GB/s and GFLOP/s. Compare
+// figures of one run only.
 //
 // Caches. Call number i uses copy i of an operand. Activations have one copy and stay warm, as between two ops of a decode
-// step; weights (Operand::kStreamed) have as many as it takes to come from memory. --cold makes every operand streamed.
+// step; weights (Operand::kStreamed) have more than the caches hold. --cold makes every operand streamed.
 //
 // Output: JSON lines. The first describes the machine, each other one a (shape, variant).
 #pragma once
@@ -80,12 +80,10 @@ inline Result summarize(const std::vector<double>& samples, int64_t batch) {
 class Sampler {
  public:
   Sampler(const Case& c, const Options& o) : case_(c) {
-    call();  // page faults, first use of scratch
-    double us = time();
-    while (us < o.sample_us) {  // also the warm-up: ends after some 2 samples' worth of calls
+    call();     // page faults, first use of scratch
+    double us;  // the shorter of two: a stall must not pass for a full sample. This is the warm-up, too.
+    while ((us = std::min(time(), time())) < o.sample_us)
       batch_ = std::max(batch_ + 1, static_cast<int64_t>(1.2 * batch_ * std::min(10.0, o.sample_us / std::max(us, 0.01))));
-      us = time();
-    }
     const double fit = o.case_seconds * 1e6 / us;
     epochs_ = std::max(std::min(5, o.epochs), static_cast<int>(std::min<double>(o.epochs, fit)));
   }

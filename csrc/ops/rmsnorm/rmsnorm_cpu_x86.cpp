@@ -14,12 +14,10 @@
 namespace specpilot::rmsnorm {
 namespace {
 constexpr int64_t kLanes = 16;
-constexpr int64_t kGrainElements = 16384;  // some 10 us of work: less stays on the caller
 
-template <class NormRow>
-void drive(const Params& p, NormRow norm_row) {
-  const int64_t grain = kGrainElements / std::max<int64_t>(p.width, 1);
-  ThreadPool::instance().parallel_for(p.rows, grain, [&](int64_t begin, int64_t end, int) {
+// `grain`: elements worth some 10 us; less work stays on the caller.
+void drive(const Params& p, int64_t grain, void (*norm_row)(const Params&, const bf16* x, bf16* y)) {
+  ThreadPool::instance().parallel_for(p.rows, grain / std::max<int64_t>(p.width, 1), [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) norm_row(p, p.x + r * p.ldx, p.y + r * p.ldy);
   });
 }
@@ -59,7 +57,7 @@ static void norm_row_avx2(const Params& p, const bf16* x, bf16* y) {
   }
 }
 
-void avx2(const Params& p) { drive(p, norm_row_avx2); }
+void avx2(const Params& p) { drive(p, 16384, norm_row_avx2); }
 }  // namespace cpu
 #pragma GCC pop_options
 
@@ -90,7 +88,7 @@ static void norm_row_avx512(const Params& p, const bf16* x, bf16* y) {
   }
 }
 
-void avx512(const Params& p) { drive(p, norm_row_avx512); }
+void avx512(const Params& p) { drive(p, 32768, norm_row_avx512); }
 }  // namespace cpu
 #pragma GCC pop_options
 }  // namespace specpilot::rmsnorm

@@ -12,15 +12,15 @@
 namespace specpilot::swiglu {
 namespace {
 constexpr int64_t kLanes = 16;
-constexpr int64_t kPiece = 1024;     // columns
-constexpr int64_t kGrainPieces = 4;  // some 10 us of work: less stays on the caller
+constexpr int64_t kPiece = 1024;  // columns
 
 // n elements of one row.
 using Piece = void (*)(const bf16* g, const bf16* u, bf16* y, int64_t n);
 
-void drive(const Params& p, Piece piece) {
+// `grain`: pieces worth some 10 us; less work stays on the caller.
+void drive(const Params& p, int64_t grain, Piece piece) {
   const int64_t pieces = (p.width + kPiece - 1) / kPiece;
-  ThreadPool::instance().parallel_for(p.rows * pieces, kGrainPieces, [&](int64_t begin, int64_t end, int) {
+  ThreadPool::instance().parallel_for(p.rows * pieces, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t at = begin; at < end; ++at) {
       const int64_t row = at / pieces, first = at % pieces * kPiece;
       const bf16* g = p.gate_up + row * p.ld_in + first;
@@ -54,7 +54,7 @@ static void piece_avx2(const bf16* g, const bf16* u, bf16* y, int64_t n) {
   std::memcpy(y + i, last_g, (n - i) * sizeof(bf16));
 }
 
-void avx2(const Params& p) { drive(p, piece_avx2); }
+void avx2(const Params& p) { drive(p, 4, piece_avx2); }
 }  // namespace cpu
 #pragma GCC pop_options
 
@@ -77,7 +77,7 @@ static void piece_avx512(const bf16* g, const bf16* u, bf16* y, int64_t n) {
   simd::mask_store_bf16_avx512(y + i, rest, out);
 }
 
-void avx512(const Params& p) { drive(p, piece_avx512); }
+void avx512(const Params& p) { drive(p, 12, piece_avx512); }
 }  // namespace cpu
 #pragma GCC pop_options
 }  // namespace specpilot::swiglu
