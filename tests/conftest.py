@@ -11,14 +11,18 @@ INT_VIEW = {2: torch.int16, 4: torch.int32, 1: torch.uint8, 8: torch.int64}
 
 
 def _assert_bits_equal(got: torch.Tensor, want: torch.Tensor, what: str = "") -> None:
-    assert got.shape == want.shape and got.dtype == want.dtype, f"{what}: {got.shape} {got.dtype} against {want.shape} {want.dtype}"
+    assert got.shape == want.shape and got.dtype == want.dtype, (
+        f"{what}: {got.shape} {got.dtype} against {want.shape} {want.dtype}"
+    )
     view = INT_VIEW[got.element_size()]
     a, b = got.contiguous().view(view), want.contiguous().view(view)
     if torch.equal(a, b):
         return
     at = tuple(int(i) for i in (a != b).nonzero()[0])
     count = int((a != b).sum())
-    raise AssertionError(f"{what}: {count} of {a.numel()} differ, first at {at}: {got[at].item()!r} against {want[at].item()!r}")
+    raise AssertionError(
+        f"{what}: {count} of {a.numel()} differ, first at {at}: {got[at].item()!r} against {want[at].item()!r}"
+    )
 
 
 @pytest.fixture
@@ -49,6 +53,10 @@ def cpu_variants(op: str) -> list:
     params = []
     for name, _order, runs in _C.variants(op):
         if name.startswith("cpu"):
-            mark = () if runs else pytest.mark.skip(reason=f"{op}: {name} needs a better CPU than {_C.machine_tier()}")
+            mark = (
+                ()
+                if runs
+                else pytest.mark.skip(reason=f"{op}: {name} needs a better CPU than {_C.machine_tier()}")
+            )
             params.append(pytest.param(name, marks=mark, id=name))
     return params

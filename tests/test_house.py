@@ -23,7 +23,12 @@ BUDGET = {".py": 300, ".h": 300, ".cpp": 400, ".cu": 600, ".cuh": 600}
 
 
 def sources(*folders: str) -> list[Path]:
-    return [p for f in folders for p in sorted((ROOT / f).rglob("*")) if p.suffix in BUDGET and "build" not in p.parts]
+    return [
+        p
+        for f in folders
+        for p in sorted((ROOT / f).rglob("*"))
+        if p.suffix in BUDGET and "build" not in p.parts
+    ]
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -40,7 +45,10 @@ def test_a_contract_says_what_it_promises(op):
 
 
 def test_files_stay_small():
-    sizes = {str(p.relative_to(ROOT)): len(p.read_text().splitlines()) for p in sources("csrc", "python", "bench", "tests", "examples")}
+    sizes = {
+        str(p.relative_to(ROOT)): len(p.read_text().splitlines())
+        for p in sources("csrc", "python", "bench", "tests", "examples")
+    }
     assert not {p: n for p, n in sizes.items() if n > BUDGET[Path(p).suffix]}
 
 
@@ -62,7 +70,9 @@ LAYERS = {  # folder → packages it must not import
 def test_layers_do_not_know_each_other(layer):
     pattern = re.compile(rf"^\s*(?:from|import) (?:specpilot\.|\.\.)({'|'.join(LAYERS[layer])})\b", re.M)
     found = [
-        f"{p.relative_to(ROOT)}: {m[0].strip()}" for p in sources(f"python/specpilot/{layer}") for m in pattern.finditer(p.read_text())
+        f"{p.relative_to(ROOT)}: {m[0].strip()}"
+        for p in sources(f"python/specpilot/{layer}")
+        for m in pattern.finditer(p.read_text())
     ]
     assert not found
 

@@ -42,13 +42,14 @@ static void pack(const uint16_t* x, int64_t ldx, int m, int64_t k, void* packed)
 // Full: full row tiles (0…3) in tmm0…; Partial: a partial row tile in tmm3.
 template <int Full, bool Partial>
 static void tiles(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                  int64_t ldc) {
+                  int64_t ldc, Prefetch& next) {
   const int64_t a_bytes = lda * 2, b_bytes = pair_stride * 2, c_bytes = ldc * 4;
   if constexpr (Full > 0) _tile_loadd(0, c, c_bytes);
   if constexpr (Full > 1) _tile_loadd(1, c + 16 * ldc, c_bytes);
   if constexpr (Full > 2) _tile_loadd(2, c + 32 * ldc, c_bytes);
   if constexpr (Partial) _tile_loadd(3, c + Full * 16 * ldc, c_bytes);
   for (int64_t block = 0; block < blocks; ++block, a += 32, b += 16 * pair_stride) {
+    next.take();
     _tile_loadd(5, b, b_bytes);
     if constexpr (Full > 0) {
       _tile_loadd(4, a, a_bytes);
@@ -74,28 +75,30 @@ static void tiles(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t pai
 }
 
 static void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                int64_t ldc) {
+                int64_t ldc, const char* next, int64_t next_bytes) {
   const uint16_t* a = static_cast<const uint16_t*>(a_);
-  for (; m >= 64 || m == 48; m -= 48, a += 48 * lda, c += 48 * ldc) tiles<3, false>(a, lda, b, pair_stride, blocks, c, ldc);
+  Prefetch ahead(next, next_bytes, (m + 47) / 48 * blocks);
+  for (; m >= 64 || m == 48; m -= 48, a += 48 * lda, c += 48 * ldc)
+    tiles<3, false>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
   switch (m / 16 * 2 + (m % 16 != 0)) {
     case 0:
       return;
     case 1:
-      return tiles<0, true>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<0, true>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
     case 2:
-      return tiles<1, false>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<1, false>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
     case 3:
-      return tiles<1, true>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<1, true>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
     case 4:
-      return tiles<2, false>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<2, false>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
     case 5:
-      return tiles<2, true>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<2, true>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
     default:
-      return tiles<3, true>(a, lda, b, pair_stride, blocks, c, ldc);
+      return tiles<3, true>(a, lda, b, pair_stride, blocks, c, ldc, ahead);
   }
 }
 }  // namespace amx
-extern const Mma kAmx{Isa::kAmx, 2, amx::pack, amx::begin, amx::end, amx::run, avx512_decode_w12};
+extern const Mma kAmx{Isa::kAmx, 2, amx::pack, amx::begin, amx::end, amx::run, avx512_decode_w12, 32};
 }  // namespace specpilot::mma_tiers
 #pragma GCC pop_options
 #endif

@@ -29,8 +29,9 @@ static inline __m256 odd_of(__m256i v) {
 
 template <int M>
 static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                 int64_t ldc) {
+                 int64_t ldc, Prefetch& next) {
   for (int64_t block = 0; block < blocks; ++block, a += 32, b += 16 * pair_stride) {
+    next.take();
     __m256 even[M][2], odd[M][2];
     for (int i = 0; i < M; ++i)
       for (int h = 0; h < 2; ++h) even[i][h] = odd[i][h] = _mm256_setzero_ps();
@@ -56,12 +57,12 @@ static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_st
 }
 
 static void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                int64_t ldc) {
+                int64_t ldc, const char* next, int64_t next_bytes) {
   const float* a = static_cast<const float*>(a_);
+  Prefetch ahead(next, next_bytes, (m + 1) / 2 * blocks);
   int i = 0;
-
-  for (; m - i >= 2; i += 2) rows<2>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc);
-  if (i < m) rows<1>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc);
+  for (; i + 2 <= m; i += 2) rows<2>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc, ahead);
+  if (i < m) rows<1>(a + i * lda, lda, b, pair_stride, blocks, c + i * ldc, ldc, ahead);
 }
 
 // Bytes and nibbles meet inside 128-bit lanes; the base is added to the exponent field of every word that is not a zero.
@@ -70,12 +71,14 @@ static inline __m256i words(__m256i u, __m256i base) {
   return _mm256_add_epi16(u, _mm256_sign_epi16(base, magnitude));
 }
 
-static void decode_w12(const uint8_t* packed, int64_t tiles, int base_, uint16_t* out) {
+static void decode_w12(const uint8_t* packed, int64_t tiles, int base_, uint16_t* out, int64_t ahead) {
   const __m256i low4 = _mm256_set1_epi8(15), base = _mm256_set1_epi16(static_cast<int16_t>(base_ << 7));
   // nibble {s, ccc} → high byte s0000ccc
   const __m256i lut =
       _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -128, -127, -126, -125, -124, -123, -122, -121));
-  for (int64_t unit = 0; unit < tiles * 4; ++unit, packed += w12::kUnitBytes, out += w12::kUnitWeights)
+  for (int64_t unit = 0; unit < tiles * 4; ++unit, packed += w12::kUnitBytes, out += w12::kUnitWeights) {
+    if (ahead > 0)
+      for (int line = 0; line < 3; ++line) __builtin_prefetch(packed + ahead + 64 * line);
     for (int half = 0; half < 2; ++half) {  // columns 0…7, 8…15
       const auto* in = reinterpret_cast<const __m256i*>(packed) + half;
       auto* to = reinterpret_cast<__m256i*>(out) + half;
@@ -88,9 +91,10 @@ static void decode_w12(const uint8_t* packed, int64_t tiles, int base_, uint16_t
       _mm256_store_si256(to + 4, words(_mm256_unpacklo_epi8(l1, h1), base));
       _mm256_store_si256(to + 6, words(_mm256_unpackhi_epi8(l1, h1), base));
     }
+  }
 }
 }  // namespace avx2
-extern const Mma kAvx2{Isa::kAvx2, 4, avx2::pack, [](int) {}, [] {}, avx2::run, avx2::decode_w12};
+extern const Mma kAvx2{Isa::kAvx2, 4, avx2::pack, [](int) {}, [] {}, avx2::run, avx2::decode_w12, 2};
 }  // namespace specpilot::mma_tiers
 #pragma GCC pop_options
 #endif

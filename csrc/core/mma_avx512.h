@@ -3,5 +3,5 @@
 #include <cstdint>
 
 namespace specpilot::mma_tiers {
-void avx512_decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out);
+void avx512_decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out, int64_t ahead);
 }  // namespace specpilot::mma_tiers

@@ -13,7 +13,8 @@ void pack(const uint16_t* x, int64_t ldx, int m, int64_t k, void* packed) {
     for (int64_t j = 0; j < padded; ++j) static_cast<float*>(packed)[i * padded + j] = j < k ? to_f32(x[i * ldx + j]) : 0.0f;
 }
 
-void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c, int64_t ldc) {
+void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c, int64_t ldc,
+         const char*, int64_t) {
   const float* a = static_cast<const float*>(a_);
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < 16; ++j)
@@ -27,7 +28,7 @@ void run(const void* a_, int64_t lda, int m, const uint16_t* b, int64_t pair_str
       }
 }
 
-void decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out) {
+void decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out, int64_t) {
   for (int64_t t = 0; t < tiles; ++t)
     for (int pos = 0; pos < w12::kTileWeights; ++pos) {
       const w12::Place at = w12::place(pos);
@@ -38,5 +39,5 @@ void decode_w12(const uint8_t* packed, int64_t tiles, int base, uint16_t* out) {
 }
 }  // namespace
 
-extern const Mma kRef{Isa::kRef, 4, pack, [](int) {}, [] {}, run, decode_w12};
+extern const Mma kRef{Isa::kRef, 4, pack, [](int) {}, [] {}, run, decode_w12, 0};
 }  // namespace specpilot::mma_tiers

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,9 +21,15 @@ app = typer.Typer(
 )
 err = Console(stderr=True, highlight=False)
 
-TargetOption = Annotated[str, typer.Option(help="Default model's name, a directory, a .gguf file or a Hub name.")]
-DrafterOption = Annotated[str, typer.Option(help='A drafter directory or Hub name, "auto" (known pairs) or "none".')]
-ThreadsOption = Annotated[Optional[int], typer.Option(min=1, max=1024, help="CPU threads (default: one per core).")]
+TargetOption = Annotated[
+    str, typer.Option(help="Default model's name, a directory, a .gguf file or a Hub name.")
+]
+DrafterOption = Annotated[
+    str, typer.Option(help='A drafter directory or Hub name, "auto" (known pairs) or "none".')
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads (default: one per core).")
+]
 
 
 def _drafter(name: str) -> str | None:
@@ -37,17 +43,28 @@ def decode(
     drafter: DrafterOption = "auto",
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Stop after this many tokens.")] = 256,
     verify: Annotated[str, typer.Option(help="auto, chain or ar.")] = "auto",
-    ar: Annotated[bool, typer.Option("--ar", help="Decode one token at a time (same as --verify ar).")] = False,
+    ar: Annotated[
+        bool, typer.Option("--ar", help="Decode one token at a time (same as --verify ar).")
+    ] = False,
     weights: Annotated[str, typer.Option(help="w12 (12-bit lossless) or bf16.")] = "w12",
-    system: Annotated[Optional[str], typer.Option(help="System message.")] = None,
-    stop: Annotated[Optional[list[str]], typer.Option(help="Stop string; may be given several times.")] = None,
-    enable_thinking: Annotated[
-        Optional[bool], typer.Option("--enable-thinking/--no-enable-thinking", help="For chat templates that know it.")
+    system: Annotated[str | None, typer.Option(help="System message.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Stop string; may be given several times.")
     ] = None,
-    max_context: Annotated[Optional[int], typer.Option(min=1, help="Positions the KV cache is made for.")] = None,
+    enable_thinking: Annotated[
+        bool | None,
+        typer.Option("--enable-thinking/--no-enable-thinking", help="For chat templates that know it."),
+    ] = None,
+    max_context: Annotated[
+        int | None, typer.Option(min=1, help="Positions the KV cache is made for.")
+    ] = None,
     threads: ThreadsOption = None,
-    to_bf16: Annotated[bool, typer.Option("--to-bf16", help="Round an fp16 or fp32 checkpoint to bf16 (not lossless).")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of streaming text.")] = False,
+    to_bf16: Annotated[
+        bool, typer.Option("--to-bf16", help="Round an fp16 or fp32 checkpoint to bf16 (not lossless).")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of streaming text.")
+    ] = False,
 ) -> None:
     """Decode one prompt and stream the text; then one line of statistics."""
     from . import load
@@ -88,7 +105,13 @@ def decode(
 def _pack_table(report) -> Table:  # type: ignore[no-untyped-def]
     table = Table("tensor", "shape", "stored as", "bits/weight", "exceptions", box=None)
     for row in report.tensors:
-        table.add_row(row.name, "x".join(map(str, row.shape)), row.stored, f"{row.bits_per_weight:.4f}", str(row.exceptions))
+        table.add_row(
+            row.name,
+            "x".join(map(str, row.shape)),
+            row.stored,
+            f"{row.bits_per_weight:.4f}",
+            str(row.exceptions),
+        )
     return table
 
 
@@ -96,7 +119,9 @@ def _pack_table(report) -> Table:  # type: ignore[no-untyped-def]
 def pack(
     src: Annotated[Path, typer.Argument(help="Hugging Face directory with bf16 safetensors.")],
     dst: Annotated[Path, typer.Argument(help="Directory to write; must not exist, or be empty.")],
-    to_bf16: Annotated[bool, typer.Option("--to-bf16", help="Round fp16 or fp32 tensors to bf16 first (not lossless).")] = False,
+    to_bf16: Annotated[
+        bool, typer.Option("--to-bf16", help="Round fp16 or fp32 tensors to bf16 first (not lossless).")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing directory.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only the total.")] = False,
 ) -> None:
@@ -108,7 +133,9 @@ def pack(
         report = pack_directory(src, dst, to_bf16=to_bf16, force=force, progress=progress)
     if not quiet:
         err.print(_pack_table(report))
-    print(f"{report.bits_per_weight:.4f} bits per weight, {report.bytes_out / 1e6:.1f} MB from {report.bytes_in / 1e6:.1f} MB: {dst}")
+    print(
+        f"{report.bits_per_weight:.4f} bits per weight, {report.bytes_out / 1e6:.1f} MB from {report.bytes_in / 1e6:.1f} MB: {dst}"
+    )
 
 
 @app.command()
@@ -146,7 +173,9 @@ def info(
         out.print(f"{key:12} {facts[key]}")
     for gpu in facts["gpus"]:
         out.print(f"{'gpu':12} {gpu}")
-    out.print(f"{'bandwidth':12} {facts['memory_bandwidth_gbps']:.1f} GB/s read, measured, {facts['threads']} threads")
+    out.print(
+        f"{'bandwidth':12} {facts['memory_bandwidth_gbps']:.1f} GB/s read, measured, {facts['threads']} threads"
+    )
     table = Table("op", "variants that run here, best first", "not here", box=None)
     for op, rows in facts["variants"].items():
         here = ", ".join(f"{r['name']}" for r in rows if r["runs"])
@@ -157,16 +186,23 @@ def info(
 @app.command()
 def bench(
     prompts: Annotated[
-        Optional[list[Path]], typer.Option(help="JSONL files or directories of them, one {\"turns\": [...]} a line.")
+        list[Path] | None,
+        typer.Option(help='JSONL files or directories of them, one {"turns": [...]} a line.'),
     ] = None,
     target: TargetOption = "smollm2-135m",
     drafter: DrafterOption = "auto",
-    arms: Annotated[str, typer.Option(help="Comma-separated: ar-bf16, ar-w12, chain-w12, chain-bf16.")] = "ar-bf16,ar-w12,chain-w12",
-    limit: Annotated[Optional[int], typer.Option(min=1, help="Prompts per file.")] = None,
+    arms: Annotated[
+        str, typer.Option(help="Comma-separated: ar-bf16, ar-w12, chain-w12, chain-bf16.")
+    ] = "ar-bf16,ar-w12,chain-w12",
+    limit: Annotated[int | None, typer.Option(min=1, help="Prompts per file.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=2, help="Tokens per prompt.")] = 128,
-    check: Annotated[bool, typer.Option("--check", help="Token forcing: score every emitted token by stock transformers.")] = False,
-    out: Annotated[Path, typer.Option(help="Directory for report.json, report.md and report.png.")] = Path("bench-out"),
-    max_context: Annotated[Optional[int], typer.Option(min=1)] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Token forcing: score every emitted token by stock transformers.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Directory for report.json, report.md and report.png.")] = Path(
+        "bench-out"
+    ),
+    max_context: Annotated[int | None, typer.Option(min=1)] = None,
     threads: ThreadsOption = None,
 ) -> None:
     """End-to-end speed of the arms, interleaved in one process, with bit equality of their tokens."""

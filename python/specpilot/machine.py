@@ -23,13 +23,16 @@ def cpu_model() -> str:
 
 def describe(bandwidth: bool = False) -> dict[str, Any]:
     """Build, CPU, tiers, threads, GPUs, library versions and variant tables; with ``bandwidth``, measured GB/s (about a second)."""
-    gpus = [f"{name}, sm_{major}{minor}, {memory / 2**30:.0f} GiB" for name, major, minor, memory in _C.gpus()]
+    gpus = [
+        f"{name}, sm_{major}{minor}, {memory / 2**30:.0f} GiB" for name, major, minor, memory in _C.gpus()
+    ]
     facts: dict[str, Any] = {
         "version": importlib.metadata.version("specpilot"),
         "build": _C.build_flags,
         "cuda": "built" if _C.built_with_cuda else "not built (SPECPILOT_CUDA=ON pip install . builds it)",
         "cpu": cpu_model(),
-        "tier": _C.active_tier() + ("" if _C.active_tier() == _C.machine_tier() else f" (machine: {_C.machine_tier()})"),
+        "tier": _C.active_tier()
+        + ("" if _C.active_tier() == _C.machine_tier() else f" (machine: {_C.machine_tier()})"),
         "order_id": _C.order_id,
         "threads": _C.threads(),
         "torch": importlib.metadata.version("torch"),

@@ -28,7 +28,9 @@ def call(x, weight, variant, bias=None, residual=None, y=None):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("fmt", ["bf16", "w12"])
-@pytest.mark.parametrize("shape", [(1, 16, 32), (1, 1, 1), (3, 17, 33), (16, 48, 576), (17, 33, 70), (49, 40, 1100), (65, 20, 64)])
+@pytest.mark.parametrize(
+    "shape", [(1, 16, 32), (1, 1, 1), (3, 17, 33), (16, 48, 576), (17, 33, 70), (49, 40, 1100), (65, 20, 64)]
+)
 def test_bits_are_the_orders(variant, fmt, shape, assert_bits_equal):
     x, w = data(*shape)
     g = torch.Generator().manual_seed(1)
@@ -118,7 +120,12 @@ def test_infinities_and_nan_reach_the_output(variant):
     w[1, 3], w[2, 3] = float("inf"), float("nan")
     for fmt in ("bf16", "w12"):
         y = call(x, run_weight([w], fmt), variant)
-        assert y[:, 1].isinf().all() and y[:, 2].isnan().all() and y[:, 3:].isfinite().all() and y[:, 0].isfinite().all()
+        assert (
+            y[:, 1].isinf().all()
+            and y[:, 2].isnan().all()
+            and y[:, 3:].isfinite().all()
+            and y[:, 0].isfinite().all()
+        )
 
 
 def test_nothing_to_do():
@@ -139,7 +146,10 @@ def test_contract_is_checked():
         ((x, weight.data[:, :, :700], *weight.args[1:], None, None, y), "w12 data"),
         ((x, weight.data, None, *weight.args[2:], None, None, y), "needs base"),
         ((x, *weight.args[:2], weight.exc_begin + 1, *weight.args[3:], None, None, y), "exc_begin must rise"),
-        ((torch.zeros(1025, 32, dtype=BF16), *weight.args, None, None, torch.zeros(1025, 16, dtype=BF16)), "1025 rows"),
+        (
+            (torch.zeros(1025, 32, dtype=BF16), *weight.args, None, None, torch.zeros(1025, 16, dtype=BF16)),
+            "1025 rows",
+        ),
     ]:
         with pytest.raises(_C.KernelError, match=match):
             _C.linear(*args)
@@ -154,7 +164,9 @@ def test_contract_is_checked():
 def test_operator_registration():
     x, w = data(2, 16, 32)
     weight = run_weight([w], "bf16")
-    f = torch.compile(lambda x, y: ops.linear(x, *weight.args, None, None, y), fullgraph=True, backend="aot_eager")
+    f = torch.compile(
+        lambda x, y: ops.linear(x, *weight.args, None, None, y), fullgraph=True, backend="aot_eager"
+    )
     y, want = torch.zeros(2, 16, dtype=BF16), call(x, weight, "")
     f(x, y)
     assert torch.equal(y, want)

@@ -16,7 +16,9 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | 
     return _finish(x.double() @ w.double().T, bias, residual)
 
 
-def linear_pairs32(x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
+def linear_pairs32(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
+) -> Tensor:
     """The same by the order "x86-pairs32", bit for bit.
 
     fp32 fma is modelled in float64: the product of two bf16 is exact there, and so is its sum with an fp32 chain value unless their
