@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <fstream>
+#include <cstdio>
 #include <set>
 #include <string>
 #include <thread>
@@ -56,10 +56,12 @@ int usable_cores() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
     if (!CPU_ISSET(cpu, &set)) continue;
     const std::string base = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
-    std::string siblings;
-    std::ifstream file(base + "thread_siblings_list");
-    if (!std::getline(file, siblings)) siblings = std::to_string(cpu);
-    cores.insert(siblings);
+    char siblings[64] = "";
+    if (std::FILE* file = std::fopen((base + "thread_siblings_list").c_str(), "r")) {
+      if (!std::fgets(siblings, sizeof siblings, file)) siblings[0] = '\0';
+      std::fclose(file);
+    }
+    cores.insert(siblings[0] ? std::string(siblings) : std::to_string(cpu));
   }
   return cores.empty() ? 1 : static_cast<int>(cores.size());
 }
