@@ -3,6 +3,7 @@
 from .accept import accept
 from .argmax import argmax
 from .attention import attention
+from .capture import Graph, capture
 from .embed import embed
 from .gather_rows import gather_rows
 from .kv_move import kv_move
@@ -12,9 +13,11 @@ from .rope_kv import rope_kv
 from .swiglu import swiglu
 
 __all__ = [
+    "Graph",
     "accept",
     "argmax",
     "attention",
+    "capture",
     "embed",
     "gather_rows",
     "kv_move",

@@ -1,0 +1,1 @@
+"""KV cache, rows, memory plan, the decode loop, stop conditions, statistics."""

@@ -1,0 +1,113 @@
+"""From a checkpoint's tensors to layers: fusing, run layouts, and a check that nothing is missing or left over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .formats.run_layout import Format, run_weight
+from .layers import Layer, LayerShape, Linear
+from .progress import ProgressCallback
+
+
+class TensorSource(Protocol):
+    """Where weights come from: a checkpoint."""
+
+    source: str
+
+    def names(self) -> list[str]: ...
+
+    def shape(self, name: str) -> tuple[int, ...]: ...
+
+    def tensor(self, name: str) -> Tensor: ...
+
+
+class Loader:
+    """Takes tensors out of a checkpoint, one at a time; ``finish`` refuses a checkpoint with tensors nobody asked for."""
+
+    def __init__(
+        self, source: TensorSource, format: Format, progress: ProgressCallback | None = None
+    ) -> None:
+        self._source, self._format, self._progress = source, format, progress
+        self._names = frozenset(source.names())
+        self._taken: set[str] = set()
+        self._total = sum(self._bytes(name) for name in self._names)
+        self._done = 0
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """The bf16 values of a tensor that must have this shape."""
+        if name not in self._names:
+            raise ValueError(f"{self._source.source}: tensor {name} is missing")
+        got = self._source.shape(name)
+        if tuple(got) != shape:
+            raise ValueError(
+                f"{self._source.source}: tensor {name} is {list(got)}, by the config it is {list(shape)}"
+            )
+        value = self._source.tensor(name)
+        self.skip(name)
+        return value
+
+    def skip(self, name: str) -> None:
+        """Counts a tensor as used."""
+        if name in self._names and name not in self._taken:
+            self._taken.add(name)
+            self._done += self._bytes(name)
+            if self._progress:
+                self._progress(self._done, self._total, name)
+
+    def linear(self, parts: Sequence[tuple[str, int]], k: int, bias: bool = False) -> Linear:
+        """The rows of the named modules stacked: ``[(module, rows), …]``, K columns each."""
+        if len(parts) == 1:
+            weight = self.tensor(f"{parts[0][0]}.weight", parts[0][1], k)
+        else:
+            weight, row = torch.empty(sum(n for _, n in parts), k, dtype=torch.bfloat16), 0
+            for name, n in parts:
+                weight[row : row + n] = self.tensor(f"{name}.weight", n, k)
+                row += n
+        biases = [self.tensor(f"{name}.bias", n) for name, n in parts] if bias else None
+        return Linear(run_weight([weight], self._format), torch.cat(biases) if biases else None)
+
+    def layer(
+        self,
+        prefix: str,
+        shape: LayerShape,
+        *,
+        qkv_bias: bool,
+        out_bias: bool,
+        mlp_bias: bool,
+        head_norms: bool,
+    ) -> Layer:
+        """A layer by its Hugging Face names."""
+        h, d, inner = shape.hidden, shape.head_dim, shape.intermediate
+        attn, mlp = f"{prefix}.self_attn", f"{prefix}.mlp"
+        q, kv = shape.heads * d, shape.kv_heads * d
+        return Layer(
+            input_norm=self.tensor(f"{prefix}.input_layernorm.weight", h),
+            qkv=self.linear(
+                [(f"{attn}.q_proj", q), (f"{attn}.k_proj", kv), (f"{attn}.v_proj", kv)], h, qkv_bias
+            ),
+            q_norm=self.tensor(f"{attn}.q_norm.weight", d) if head_norms else None,
+            k_norm=self.tensor(f"{attn}.k_norm.weight", d) if head_norms else None,
+            out=self.linear([(f"{attn}.o_proj", h)], q, out_bias),
+            post_norm=self.tensor(f"{prefix}.post_attention_layernorm.weight", h),
+            gate_up=self.linear([(f"{mlp}.gate_proj", inner), (f"{mlp}.up_proj", inner)], h, mlp_bias),
+            down=self.linear([(f"{mlp}.down_proj", h)], inner, mlp_bias),
+        )
+
+    def finish(self) -> None:
+        """Every tensor must have found its place."""
+        left = sorted(self._names - self._taken)
+        if left:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            raise ValueError(
+                f"{self._source.source}: tensors unknown to this architecture: {', '.join(left[:3])}{more}"
+            )
+
+    def _bytes(self, name: str) -> int:
+        return 2 * torch.Size(self._source.shape(name)).numel()
