@@ -26,7 +26,7 @@ static Softmax softmax(float* s, int64_t count, int64_t width, float scale_) {
   __m256 most = lowest;
   for (int64_t i = 0; i < count; i += 8) {
     const __m256 v = _mm256_mul_ps(scale, _mm256_load_ps(s + i));
-    most = _mm256_max_ps(most, _mm256_blendv_ps(lowest, v, below(i, count)));
+    most = _mm256_max_ps(_mm256_blendv_ps(lowest, v, below(i, count)), most);  // passes a NaN over, as std::max does
   }
   const float m = max8(most);
   const __m256 top = _mm256_set1_ps(m);
@@ -104,7 +104,7 @@ static Softmax softmax(float* s, int64_t count, int64_t width, float scale_) {
   const __m512 scale = _mm512_set1_ps(scale_);
   __m512 most = _mm512_set1_ps(-__builtin_inff());
   for (int64_t i = 0; i < count; i += 16)
-    most = _mm512_mask_max_ps(most, below(i, count), most, _mm512_mul_ps(scale, _mm512_load_ps(s + i)));
+    most = _mm512_mask_max_ps(most, below(i, count), _mm512_mul_ps(scale, _mm512_load_ps(s + i)), most);
   const float m = _mm512_reduce_max_ps(most);
   const __m512 top = _mm512_set1_ps(m);
   __m512 l = _mm512_setzero_ps();

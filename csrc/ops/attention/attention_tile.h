@@ -16,7 +16,8 @@ struct RowTile {
   int64_t longest_prefix;
   int64_t first_own;  // shortest prefix of a row that has a tail: from there on rows see different keys
 
-  int64_t splits() const { return (longest + kSplit - 1) / kSplit; }
+  // At least one: a tile that sees nothing has rows to write, too.
+  int64_t splits() const { return std::max<int64_t>(1, (longest + kSplit - 1) / kSplit); }
 };
 
 inline int64_t tail_length(const Params& p, int64_t row) {
@@ -28,13 +29,16 @@ inline int64_t visible_in(const Params& p, int64_t row, int64_t first, int64_t s
 }
 RowTile make_tile(const Params& p, const int32_t* rows, int64_t count);
 
-// Softmax state of a tile's vectors: Softmax [vectors], then o fp32 [vectors, round_up(D, 16)].
+// Softmax state of a tile's vectors: Softmax [vectors], then o fp32 [vectors, round_up(D, 16)], both from a cache line on.
 struct State {
   Softmax* softmax;
   float* o;
 
-  static int64_t floats(const Params& p, int64_t vectors) { return vectors * (2 + round_up(p.dim, 16)); }
-  static State at(float* memory, int64_t vectors) { return {reinterpret_cast<Softmax*>(memory), memory + 2 * vectors}; }
+  static int64_t softmax_floats(int64_t vectors) { return round_up(2 * vectors, 16); }
+  static int64_t floats(const Params& p, int64_t vectors) { return softmax_floats(vectors) + vectors * round_up(p.dim, 16); }
+  static State at(float* memory, int64_t vectors) {
+    return {reinterpret_cast<Softmax*>(memory), memory + softmax_floats(vectors)};
+  }
 };
 
 // One worker's view of a tile and kv head. Its buffers are worker scratch.
