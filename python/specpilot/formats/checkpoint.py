@@ -79,7 +79,9 @@ def open_checkpoint(source: str | Path, to_bf16: bool = False) -> Checkpoint:
     ``to_bf16`` permits fp16 and fp32 safetensors, rounded to bf16 with a warning; else they are refused.
     Anything that cannot be used raises :class:`CheckpointError`.
     """
-    path = Path(source)
+    from .. import zoo  # imports this package's errors
+
+    path = zoo.resolve_target(source)
     if path.is_dir():
         from .safetensors_dir import SafetensorsDir
 
