@@ -1,0 +1,170 @@
+"""The decode loop of one request, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ..cost import WidthPolicy
+from ..verify import Verifier
+from .stats import Stats
+from .stop import TextStream
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+@dataclass
+class Result:
+    """A finished generation.
+
+    ``tokens``         everything emitted; a stop token is included, and so is the one that completes a stop string
+    ``text``           the tokens as text, special tokens left out, cut before a stop string
+    ``prompt_tokens``  the ids that were decoded from
+    ``finish_reason``  "stop" (stop token or string), "length" (max_new_tokens or the context's end) or "interrupted"
+    """
+
+    text: str
+    tokens: list[int]
+    prompt_tokens: list[int]
+    finish_reason: str
+    stats: Stats
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "tokens": self.tokens,
+            "prompt_tokens": self.prompt_tokens,
+            "finish_reason": self.finish_reason,
+            "stats": self.stats.to_dict(),
+        }
+
+
+@dataclass
+class Request:
+    """What is asked of the engine, checked and in ids."""
+
+    prompt: list[int]
+    max_new_tokens: int
+    stop_ids: frozenset[int]
+    stop: Sequence[str] = ()
+
+
+@dataclass
+class Generation:
+    """Iterating runs the request and yields pieces of its text; ``result`` is whole when the iteration has ended.
+
+    ``every_step``: give out text as it comes. Otherwise all of it comes at the end, which costs nothing a step.
+    """
+
+    engine: Engine
+    request: Request
+    verifier: Verifier
+    policy: WidthPolicy
+    every_step: bool = True
+    result: Result = field(init=False)
+
+    def __post_init__(self) -> None:
+        r = self.request
+        self._text = TextStream(self.engine.tokenizer, r.stop)
+        self._every_step = self.every_step or bool(r.stop)
+        self._limit = min(r.max_new_tokens, self.engine.max_context - len(r.prompt))
+        self.result = Result("", [], r.prompt, "", Stats(prompt_tokens=len(r.prompt)))
+
+    def __iter__(self) -> Generator[str, None, None]:
+        result, stats = self.result, self.result.stats
+        self.engine.acquire()
+        try:
+            begin = perf_counter()
+            first = self.engine.prefill(self.request.prompt, self.verifier)
+            stats.prefill_seconds = perf_counter() - begin
+            piece = self._take([first])
+            if piece:
+                yield piece
+            while not result.finish_reason:
+                begin = perf_counter()
+                piece = self._step()
+                stats.decode_seconds += perf_counter() - begin
+                if piece:
+                    yield piece
+        except (KeyboardInterrupt, GeneratorExit) as e:
+            result.finish_reason = "interrupted"
+            if isinstance(e, GeneratorExit):
+                self._finish()
+                raise
+        finally:
+            self.engine.release()
+        piece = self._finish()
+        if piece:
+            yield piece
+
+    def _step(self) -> str:
+        """One verify pass."""
+        result, stats, verifier = self.result, self.result.stats, self.verifier
+        width = min(self.policy.width(), verifier.max_width, self._limit - len(result.tokens))
+        start = len(result.prompt_tokens) + len(result.tokens) - 1
+        tokens = verifier.step(result.tokens[-1], start, width)
+        stats.draft_seconds += verifier.draft_seconds
+        stats.verify_seconds += verifier.verify_seconds
+        self.policy.observe(width, len(tokens), verifier.draft_seconds + verifier.verify_seconds)
+        before = len(result.tokens)
+        piece = self._take(tokens)
+        stats.add_pass(width, len(result.tokens) - before)
+        return piece
+
+    def _take(self, tokens: list[int]) -> str:
+        """Appends what belongs to the generation, finds its end, and gives the text that is sure by now."""
+        result = self.result
+        for i, token in enumerate(tokens):
+            if token in self.request.stop_ids:
+                tokens, result.finish_reason = tokens[: i + 1], "stop"
+                break
+        piece = ""
+        if self._every_step:
+            shown = tokens[:-1] if result.finish_reason else tokens
+            count, piece = self._text.push(shown)
+            if self._text.stopped:
+                tokens, result.finish_reason = tokens[:count], "stop"
+        result.tokens += tokens
+        result.stats.new_tokens = len(result.tokens)
+        if not result.finish_reason and len(result.tokens) >= self._limit:
+            result.finish_reason = "length"
+        result.text += piece
+        return piece
+
+    def _finish(self) -> str:
+        """The rest of the text."""
+        result, piece = self.result, ""
+        if not self._every_step:
+            ended = result.finish_reason == "stop"
+            piece = self._text.push(result.tokens[:-1] if ended else result.tokens)[1]
+        piece += self._text.flush()
+        result.text += piece
+        return piece
+
+
+class TextIterator(Iterator[str]):
+    """What ``Engine.stream`` returns: pieces of text, whose concatenation is ``result.text``."""
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation, self._pieces = generation, iter(generation)
+
+    def __next__(self) -> str:
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Ends the generation early; the result is what came out until then."""
+        self._pieces.close()
+        result = self._generation.result
+        result.finish_reason = result.finish_reason or "interrupted"  # it had not even begun
+
+    @property
+    def result(self) -> Result:
+        result = self._generation.result
+        if not result.finish_reason:
+            raise RuntimeError(
+                "the stream has not ended: iterate to its end, or close() it, before taking its result"
+            )
+        return result

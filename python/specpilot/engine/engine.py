@@ -1,0 +1,205 @@
+"""The engine: everything that is made once for a target and a drafter, and the calls a user makes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from .. import cost, ops
+from ..drafters import Drafter
+from ..layers import Taps
+from ..models import Target, Work
+from ..verify import VERIFIERS, Parts, Verifier
+from .decode import Generation, Request, TextIterator
+from .kv_cache import KvCache, PagePool
+from .prompt import Prompt, encode, is_one_prompt
+from .rows import Rows, SlotTable
+
+CHUNK = 512  # rows of a prefill call at most
+PLANNED = ("tree", "two-level")
+
+
+class DrafterMemory:
+    """What a drafter allocates from: caches and rows that go with the engine's slot table."""
+
+    def __init__(self, table: SlotTable, slots: int, max_context: int, context_rows: int) -> None:
+        self._table, self._slots = table, slots
+        self.max_context, self.context_rows = max_context, context_rows
+
+    def rows(self, capacity: int) -> Rows:
+        return Rows(capacity, self._table)
+
+    def kv(self, layers: int, kv_heads: int, head_dim: int) -> KvCache:
+        return KvCache(layers, kv_heads, head_dim, self._slots)
+
+
+class Engine:
+    """A target with its caches, ready to decode one request at a time; made by ``specpilot.load``.
+
+    ``page_order``: the order in which pages of the KV cache are given out, ascending by default. It has no effect on any bit.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        max_context: int,
+        stop_ids: Sequence[int] = (),
+        cost_key: dict[str, Any] | None = None,
+        page_order: Callable[[int], Sequence[int]] | None = None,
+    ) -> None:
+        self.target, self.drafter, self.tokenizer = target, drafter, tokenizer
+        self.max_context, self.stop_ids = max_context, frozenset(stop_ids)
+        self._cost_key = cost_key
+        config, block = target.config, drafter.block_size if drafter else 1
+        slots = max_context + block
+        chunk = max(block, min(CHUNK, max_context))
+        self._kv = KvCache(config.num_layers, target.shape.kv_heads, target.shape.head_dim, slots)
+        pool = PagePool(page_order(self._kv.pages)) if page_order else PagePool.of(self._kv.pages)
+        self._table = SlotTable(pool, 1, slots)
+        self._rows = Rows(chunk, self._table)
+        self._work = Work(target.shape, config.vocab_size, chunk, block)
+        self._index, self._first = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        self._taps = None
+        if drafter:
+            width = len(drafter.tap_layers) * config.hidden_size
+            self._taps = Taps(
+                tuple(drafter.tap_layers), torch.zeros(max(chunk, 2 * block), width, dtype=torch.bfloat16)
+            )
+            drafter.allocate(DrafterMemory(self._table, slots, max_context, chunk))
+        self._parts = Parts(target, config.vocab_size, self._rows, self._kv, self._work, drafter, self._taps)
+        self._verifiers: dict[str, Verifier] = {}
+        self._busy = threading.Lock()
+
+    def encode(
+        self, prompt: Prompt, *, system: str | None = None, enable_thinking: bool | None = None
+    ) -> list[int]:
+        """Token ids of a prompt: a string (through the chat template if there is one), messages, or ids."""
+        return encode(prompt, self.tokenizer, self.target.config.vocab_size, system, enable_thinking)
+
+    def decode(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
+        """The ``Result`` of a prompt, or a list of them for a list of prompts; options as in ``stream``."""
+        if not is_one_prompt(prompt):
+            return [self.decode(p, **options) for p in prompt]
+        generation = self._generation(prompt, every_step=False, **options)
+        for _ in generation:
+            pass
+        return generation.result
+
+    def stream(self, prompt: Prompt, **options: Any) -> TextIterator:
+        """Pieces of text as they come; ``.result`` of what is returned is whole at the end.
+
+        Options: max_new_tokens=256, verify="auto" ("chain", "ar"), stop=(), system=None, enable_thinking=None,
+        ignore_stop_ids=False, temperature=0.0, seed=None.
+        """
+        return TextIterator(self._generation(prompt, every_step=True, **options))
+
+    def _generation(
+        self,
+        prompt: Any,
+        *,
+        every_step: bool,
+        max_new_tokens: int = 256,
+        verify: str = "auto",
+        stop: str | Sequence[str] = (),
+        system: str | None = None,
+        enable_thinking: bool | None = None,
+        ignore_stop_ids: bool = False,
+        temperature: float = 0.0,
+        seed: int | None = None,
+    ) -> Generation:
+        if temperature != 0:
+            raise ValueError(
+                f"temperature {temperature} is not supported: this release decodes greedily (temperature=0)"
+            )
+        if max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {max_new_tokens}, expected at least 1")
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not all(isinstance(s, str) and s for s in stops):
+            raise ValueError(f"stop is {stop!r}, expected strings that are not empty")
+        if stops and self.tokenizer is None:
+            raise ValueError("stop strings need a tokenizer, and the target's checkpoint has none")
+        ids = self.encode(prompt, system=system, enable_thinking=enable_thinking)
+        if len(ids) >= self.max_context:
+            raise ValueError(
+                f"the prompt has {len(ids)} tokens, which leaves no room in a context of {self.max_context}: "
+                "shorten it, or load with a larger max_context"
+            )
+        stop_ids = frozenset() if ignore_stop_ids else self.stop_ids
+        verifier, policy = self._mode(verify)
+        return Generation(self, Request(ids, max_new_tokens, stop_ids, stops), verifier, policy, every_step)
+
+    def _mode(self, verify: str) -> tuple[Verifier, cost.WidthPolicy]:
+        if verify in PLANNED:
+            raise ValueError(f"verify={verify!r} is not in this release; there are 'auto', 'chain' and 'ar'")
+        if verify == "auto":
+            return (
+                (self._verifier("chain"), self._auto)
+                if self.drafter
+                else (self._verifier("ar"), cost.Fixed(1))
+            )
+        if verify not in VERIFIERS:
+            raise ValueError(f"verify={verify!r}, expected 'auto' or one of {', '.join(VERIFIERS.names())}")
+        if verify != "ar" and self.drafter is None:
+            raise ValueError(
+                f"verify={verify!r} needs a drafter, and this engine has none: load with drafter=…, or use verify='ar'"
+            )
+        verifier = self._verifier(verify)
+        return verifier, cost.Fixed(verifier.max_width)
+
+    def _verifier(self, name: str) -> Verifier:
+        if name not in self._verifiers:
+            self._verifiers[name] = VERIFIERS[name](self._parts)
+        return self._verifiers[name]
+
+    @cached_property
+    def _auto(self) -> cost.Auto:
+        """Step times are measured at the first use, in an empty context, unless they are known from before."""
+        chain = self._verifier("chain")
+        widths = cost.widths_up_to(min(chain.max_width, self.max_context))
+
+        def make() -> dict[int, float]:
+            self.acquire()
+            try:
+                return cost.measure(chain.seconds, widths)
+            finally:
+                self.release()
+
+        seconds = (
+            make() if self._cost_key is None else cost.stored({**self._cost_key, "widths": widths}, make)
+        )
+        return cost.Auto(seconds)
+
+    def acquire(self) -> None:
+        """Takes the engine for one request."""
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError("the engine is busy with another generation: finish its stream, or close() it")
+
+    def release(self) -> None:
+        self._table.release(0)
+        self._busy.release()
+
+    def prefill(self, prompt: Sequence[int], verifier: Verifier) -> int:
+        """Runs the prompt through the target (and its taps through the drafter) and gives the first token."""
+        drafter, rows, work = verifier.drafter, self._rows, self._work
+        for start in range(0, len(prompt), rows.capacity):
+            ids = prompt[start : start + rows.capacity]
+            n = len(ids)
+            rows.put(ids)
+            rows.chain(start, n)
+            self.target.forward(rows, n, self._kv, work, self._taps if drafter else None)
+            if drafter and self._taps:
+                drafter.place_context(start, n)
+                drafter.extend(self._taps.buffer, n)
+        self._index[0] = n - 1
+        self.target.logits(work, 1, self._index)
+        ops.argmax(work.logits[:1], self.target.config.vocab_size, self._first)
+        verifier.begin()
+        return int(self._first[0])

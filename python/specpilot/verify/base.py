@@ -1,0 +1,69 @@
+"""How drafts become emitted tokens."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ..drafters import Drafter
+from ..layers import Taps
+
+
+class StepRows(Protocol):
+    """Inputs of a verify pass (engine/rows.py)."""
+
+    ids: Tensor
+
+    def put(self, ids: Sequence[int]) -> None: ...
+
+    def chain(self, start: int, n: int) -> None: ...
+
+
+class StepWork(Protocol):
+    """Where a target leaves its logits."""
+
+    logits: Tensor
+
+
+class StepTarget(Protocol):
+    """The two halves of a target pass (models/base.py)."""
+
+    def forward(self, rows: Any, n: int, kv: Any, work: Any, taps: Taps | None = None) -> None: ...
+
+    def logits(self, work: Any, n: int, index: Tensor | None = None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a step works on; all of it belongs to the engine. ``taps`` has room for two blocks."""
+
+    target: StepTarget
+    vocab: int
+    rows: StepRows
+    kv: Any
+    work: StepWork
+    drafter: Drafter | None = None
+    taps: Taps | None = None
+
+
+class Verifier(ABC):
+    """Emits the tokens that one-token decoding would emit, one step at a time.
+
+    ``draft_seconds`` and ``verify_seconds`` are those of the last step.
+    """
+
+    max_width: int  # rows of a verify pass at most
+    drafter: Drafter | None = None  # whose context must follow the request
+    draft_seconds = 0.0
+    verify_seconds = 0.0
+
+    def begin(self) -> None:
+        """A request starts: everything before its anchor has been through the target, and its taps through the drafter."""
+
+    @abstractmethod
+    def step(self, anchor: int, start: int, width: int) -> list[int]:
+        """Verifies ``width`` rows, the anchor at position ``start`` first, and gives the 1 … width tokens that follow it."""
