@@ -38,6 +38,7 @@ struct TensorView {
   bool contiguous() const { return rows_contiguous(0); }
   // Dims [first, ndim) are packed; a 2-D activation with a row stride has rows_contiguous(1).
   bool rows_contiguous(int first) const {
+    if (numel() == 0) return true;
     int64_t expect = 1;
     for (int d = t.ndim - 1; d >= first; --d) {
       if (t.shape[d] != 1 && stride(d) != expect) return false;

@@ -1,1 +1,7 @@
-"""KV cache, rows, memory plan, the decode loop, stop conditions, statistics."""
+"""What is made once for a target and a drafter, and the loop that decodes with it."""
+
+from .decode import Result, TextIterator
+from .engine import Engine
+from .load import load
+
+__all__ = ["Engine", "Result", "TextIterator", "load"]

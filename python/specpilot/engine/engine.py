@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .. import cost, ops
 from ..drafters import Drafter
-from ..layers import Taps
+from ..layers import LayerShape, Taps
 from ..models import Target, Work
 from ..verify import VERIFIERS, Parts, Verifier
 from .decode import Generation, Request, TextIterator
@@ -22,6 +22,17 @@ from .rows import Rows, SlotTable
 
 CHUNK = 512  # rows of a prefill call at most
 PLANNED = ("tree", "two-level")
+
+
+def buffer_bytes(
+    layers: Sequence[tuple[int, LayerShape]], vocab: int, max_context: int, block: int, taps: int
+) -> dict[str, int]:
+    """What an engine allocates besides weights: ``layers`` are (count, shape) of the target and, if any, the drafter."""
+    chunk = max(block, min(CHUNK, max_context))
+    kv = sum(KvCache.bytes_for(n, s.kv_heads, s.head_dim, max_context + block) for n, s in layers)
+    hidden = layers[0][1].hidden
+    work = sum(Work.bytes_for(s, chunk) for _, s in layers) + 2 * block * (vocab + hidden) * len(layers)
+    return {"KV cache": kv, "buffers": work + 2 * chunk * taps * hidden}
 
 
 class DrafterMemory:

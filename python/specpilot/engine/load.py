@@ -1,0 +1,143 @@
+"""From names to an engine: checkpoints, the memory plan, weights, drafter."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from .. import _C, zoo
+from ..drafters import DRAFTERS, Drafter, TargetParts
+from ..drafters.dflash_config import DFlashConfig
+from ..formats import Checkpoint, open_checkpoint
+from ..models import MODELS, ModelConfig, Target
+from ..models.decoder import layer_shape
+from ..progress import bar
+from .engine import Engine, buffer_bytes
+from .memory import MemoryPlan, weight_bytes
+
+log = logging.getLogger("specpilot")
+DEFAULT_CONTEXT = 8192
+
+
+def load(
+    target: str | Path = zoo.DEFAULT_TARGET,
+    drafter: str | Path | None = "auto",
+    *,
+    weights: str = "w12",
+    device: str = "cpu",
+    max_context: int | None = None,
+    threads: int | None = None,
+    to_bf16: bool = False,
+    progress: bool = False,
+) -> Engine:
+    """Loads a target, and a drafter if there is one, into an engine.
+
+    ``target``       a short name ("smollm2-135m"), a directory (safetensors or w12), a .gguf file or a Hub name
+    ``drafter``      the same for a drafter; "auto" looks the target up in the table of known pairs; None decodes without
+    ``weights``      "w12" (12-bit lossless, packed while loading) or "bf16"; the tokens are the same
+    ``device``       "cpu"
+    ``max_context``  positions of prompt and generation that the KV cache is made for (default: the model's, at most 8192)
+    ``threads``      CPU threads, of this process (default: one per core, or SPECPILOT_THREADS)
+    ``to_bf16``      permits fp16 and fp32 checkpoints, rounded to bf16: not lossless, and said so
+    ``progress``     draws a bar on standard error
+
+    Raises ValueError (CheckpointError for files) naming what does not fit, MemoryError with the numbers when memory is short.
+    """
+    if weights not in ("w12", "bf16"):
+        raise ValueError(f"weights={weights!r}, expected 'w12' or 'bf16'")
+    if device != "cpu":
+        raise ValueError(f"device={device!r}: this release decodes on 'cpu'")
+    if threads is not None:
+        _C.set_threads(threads)
+    with ExitStack() as stack:
+        checkpoint = stack.enter_context(open_checkpoint(target, to_bf16))
+        config = ModelConfig.from_dict(checkpoint.config)
+        context = _context(max_context, config, checkpoint.source)
+        drafts = _open_drafter(drafter, checkpoint, to_bf16)
+        if drafts is not None:
+            stack.enter_context(drafts)
+        _plan(checkpoint, config, drafts, weights, context).check(checkpoint.source)
+
+        margin = int(drafts.config.get("block_size", 16)) if drafts is not None else 1
+        with bar("loading", progress) as update:
+            model: Target = MODELS[config.architecture](config, checkpoint, weights, context + margin, update)
+        draft_model = None
+        if drafts is not None:
+            parts = TargetParts(
+                source=checkpoint.source,
+                architecture=config.architecture,
+                hidden=config.hidden_size,
+                layers=config.num_layers,
+                vocab=config.vocab_size,
+                embedding=model.embedding,
+                head=model.head,
+            )
+            draft_model = _drafter_class(drafts)(drafts.config, drafts, parts, weights)
+        return Engine(
+            model,
+            draft_model,
+            checkpoint.tokenizer(),
+            max_context=context,
+            stop_ids=checkpoint.eos_token_ids(),
+            cost_key=_cost_key(checkpoint, drafts, weights),
+        )
+
+
+def _context(asked: int | None, config: ModelConfig, source: str) -> int:
+    limit = config.max_position_embeddings
+    if asked is None:
+        return min(limit, DEFAULT_CONTEXT)
+    if not 1 <= asked <= limit:
+        raise ValueError(f"max_context={asked}, expected 1 to {limit}: {source} was trained for {limit} positions")
+    return asked
+
+
+def _open_drafter(drafter: str | Path | None, target: Checkpoint, to_bf16: bool) -> Checkpoint | None:
+    if drafter == "auto":
+        drafter = zoo.known_drafter(target)
+        if drafter is None:
+            log.warning("no drafter is known for %s: decoding one token at a time (name one: drafter=…)", target.source)
+    return None if drafter is None else open_checkpoint(drafter, to_bf16)
+
+
+def _drafter_class(drafts: Checkpoint) -> type[Drafter]:
+    named = drafts.config.get("architectures") or ["(none)"]
+    if named[0] not in DRAFTERS:
+        known = ", ".join(DRAFTERS.names())
+        raise ValueError(f"drafter {drafts.source}: architecture {named[0]!r} is not a drafter; known: {known}")
+    return DRAFTERS[named[0]]
+
+
+def _plan(checkpoint: Checkpoint, config: ModelConfig, drafts: Checkpoint | None, weights: str, context: int) -> MemoryPlan:
+    shape = layer_shape(config)
+    parts = {"weights": weight_bytes(checkpoint.nbytes, weights)}
+    largest = max(2 * _elements(checkpoint, name) for name in checkpoint.names())
+    layers = [(config.num_layers, shape)]
+    block, taps = 1, 0
+    if drafts is not None:
+        _drafter_class(drafts)
+        draft_config = DFlashConfig.from_dict(drafts.config, drafts.source)
+        parts["drafter"] = weight_bytes(drafts.nbytes, weights)
+        layers.append((draft_config.layers, draft_config.shape))
+        block, taps = draft_config.block_size, len(draft_config.tap_layers)
+    parts |= buffer_bytes(layers, config.vocab_size, context, block, taps)
+    parts["loading"] = 2 * largest
+    return MemoryPlan(parts)
+
+
+def _elements(checkpoint: Checkpoint, name: str) -> int:
+    n = 1
+    for size in checkpoint.shape(name):
+        n *= size
+    return n
+
+
+def _cost_key(checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str) -> dict[str, Any]:
+    keep = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    return {
+        "target": {k: checkpoint.config.get(k) for k in keep},
+        "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,
+        "weights": weights,
+    }
