@@ -46,7 +46,9 @@ def stock(seed: int = 5, **changes) -> Stock:
 
 def save(model: Stock, directory: Path) -> Path:
     directory.mkdir(exist_ok=True)
-    save_file({k: v.to(torch.bfloat16) for k, v in model.state_dict().items()}, directory / "model.safetensors")
+    save_file(
+        {k: v.to(torch.bfloat16) for k, v in model.state_dict().items()}, directory / "model.safetensors"
+    )
     (directory / "config.json").write_text(model.config.to_json_string())
     return directory
 
@@ -59,9 +61,13 @@ def edit(directory: Path, **changes) -> None:
 
 def parts_of(target, source: str = "the target") -> TargetParts:
     c = target.config
-    return TargetParts(source, c.architecture, c.hidden_size, c.num_layers, c.vocab_size, target.embedding, target.head)
+    return TargetParts(
+        source, c.architecture, c.hidden_size, c.num_layers, c.vocab_size, target.embedding, target.head
+    )
 
 
 def drafter_of(directory: Path, parts: TargetParts, weights: str = "w12"):
     checkpoint = open_checkpoint(directory)
-    return DRAFTERS[checkpoint.config["architectures"][0]](checkpoint.config, checkpoint, parts, weights=weights)
+    return DRAFTERS[checkpoint.config["architectures"][0]](
+        checkpoint.config, checkpoint, parts, weights=weights
+    )

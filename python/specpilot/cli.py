@@ -48,9 +48,7 @@ def decode(
     ] = False,
     weights: Annotated[str, typer.Option(help="w12 (12-bit lossless) or bf16.")] = "w12",
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(help="Stop string; may be given several times.")
-    ] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")] = None,
     enable_thinking: Annotated[
         bool | None,
         typer.Option("--enable-thinking/--no-enable-thinking", help="For chat templates that know it."),
@@ -102,7 +100,7 @@ def decode(
         raise typer.Exit(130)
 
 
-def _pack_table(report) -> Table:  # type: ignore[no-untyped-def]
+def _pack_table(report) -> Table:
     table = Table("tensor", "shape", "stored as", "bits/weight", "exceptions", box=None)
     for row in report.tensors:
         table.add_row(

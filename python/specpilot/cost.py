@@ -53,7 +53,8 @@ def measure(run: Callable[[int], float], widths: Sequence[int], budget: float = 
     """Best of some runs a width, ``run(width)`` giving its seconds. Widths that the budget leaves out are interpolated."""
     ends = [widths[0], widths[-1]]
     middle = sorted(widths[1:-1], key=lambda w: abs(math.log2(w) - 0.5 * math.log2(widths[-1])))
-    begin, seconds = perf_counter(), {}
+    begin = perf_counter()
+    seconds: dict[int, float] = {}
     for w in dict.fromkeys(ends + middle):
         if len(seconds) >= len(set(ends)) and perf_counter() - begin > budget:
             break
@@ -128,7 +129,7 @@ class WidthPolicy(ABC):
     @abstractmethod
     def width(self) -> int: ...
 
-    def observe(self, width: int, emitted: int, seconds: float) -> None:
+    def observe(self, width: int, emitted: int, seconds: float) -> None:  # noqa: B027 (optional)
         """What came of a step."""
 
 
@@ -141,7 +142,7 @@ class Fixed(WidthPolicy):
 
 
 class Auto(WidthPolicy):
-    """The width with the most expected tokens a second. Where that is 1, it drafts now and then to see whether times have changed."""
+    """The width with the most expected tokens a second. Where that is 1, it drafts now and then, in case times have changed."""
 
     PATIENCE, LONGEST = (
         32,

@@ -120,22 +120,26 @@ def test_bf16_drafts_are_those_of_the_package_up_to_near_ties(pair):
         deficit = logits.max(-1).values - logits.gather(1, got[:, None])[:, 0]
         assert (deficit <= eps).all(), (n, anchor, deficit, eps)
         same, total = same + int((deficit == 0).sum()), total + len(got)
-    print("SAME", same, total, eps)
     assert same >= 0.8 * total, (same, total, eps)
 
 
-def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path):
+def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path, assert_bits_equal):
     """Pieces of any size with drafts between them (whose K and V the context overwrites), any page order, any width."""
     pair = Pair(tmp_path, {})
     taps = pair.taps(prompt(200))
     pair.allocate(context_rows=256)
-    whole = pair.draft(taps, [200], 11)
-    assert len(set(whole)) > 3
+    pair.draft(taps, [200], 11)
+    logits = pair.drafter._logits  # drafts of a random drafter are often one token: its logits tell more
+    whole = logits.clone()
+    assert whole.unique().numel() > 100
     for cuts in ([64, 128, 200], list(range(1, 201)), [3, 5, 13, 20, 127, 129, 199, 200]):
         pair.allocate(order=[7, 3, 9, 1, 0, 10, 5, 2, 8, 4, 6], context_rows=256)
-        assert pair.draft(taps, cuts, 11) == whole
+        pair.draft(taps, cuts, 11)
+        assert_bits_equal(pair.drafter._logits, whole, f"context in {len(cuts)} pieces")
+    ids = pair.draft(taps, [200], 11)
     for wanted in range(1, len(whole)):
-        assert pair.draft(taps, [200], 11, wanted) == whole[:wanted] + [-1] * (len(whole) - wanted)
+        assert pair.draft(taps, [200], 11, wanted) == ids[:wanted] + [-1] * (len(ids) - wanted)
+        assert_bits_equal(pair.drafter._logits[:wanted], whole[:wanted], f"{wanted} wanted")
 
 
 def test_the_last_block_of_a_context_fits(tmp_path):
@@ -189,7 +193,9 @@ def test_what_does_not_fit_is_refused_by_name(saved, message):
     assert str(directory) in str(e.value)
 
 
-@pytest.mark.parametrize("name", ["embed_tokens.weight", "lm_head.weight", "layers.0.attention_conv.base_kernel"])
+@pytest.mark.parametrize(
+    "name", ["embed_tokens.weight", "lm_head.weight", "layers.0.attention_conv.base_kernel"]
+)
 def test_unknown_tensors_are_refused_by_name(saved, name):
     directory, parts = saved
     path = directory / "model.safetensors"
@@ -198,7 +204,9 @@ def test_unknown_tensors_are_refused_by_name(saved, name):
         tiny.drafter_of(directory, parts)
 
 
-@pytest.mark.parametrize("name", ["fc.weight", "layers.1.self_attn.k_proj.weight", "layers.0.self_attn.q_norm.weight"])
+@pytest.mark.parametrize(
+    "name", ["fc.weight", "layers.1.self_attn.k_proj.weight", "layers.0.self_attn.q_norm.weight"]
+)
 def test_missing_tensors_are_refused_by_name(saved, name):
     directory, parts = saved
     path = directory / "model.safetensors"

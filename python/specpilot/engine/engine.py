@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -98,7 +98,7 @@ class Engine:
     def decode(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """The ``Result`` of a prompt, or a list of them for a list of prompts; options as in ``stream``."""
         if not is_one_prompt(prompt):
-            return [self.decode(p, **options) for p in prompt]
+            return [self.decode(p, **options) for p in cast(Sequence[Prompt], prompt)]
         generation = self._generation(prompt, every_step=False, **options)
         for _ in generation:
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,9 @@ def _context(asked: int | None, config: ModelConfig, source: str) -> int:
     if asked is None:
         return min(limit, DEFAULT_CONTEXT)
     if not 1 <= asked <= limit:
-        raise ValueError(f"max_context={asked}, expected 1 to {limit}: {source} was trained for {limit} positions")
+        raise ValueError(
+            f"max_context={asked}, expected 1 to {limit}: {source} was trained for {limit} positions"
+        )
     return asked
 
 
@@ -98,19 +101,26 @@ def _open_drafter(drafter: str | Path | None, target: Checkpoint, to_bf16: bool)
     if drafter == "auto":
         drafter = zoo.known_drafter(target)
         if drafter is None:
-            log.warning("no drafter is known for %s: decoding one token at a time (name one: drafter=…)", target.source)
+            log.warning(
+                "no drafter is known for %s: decoding one token at a time (name one: drafter=…)",
+                target.source,
+            )
     return None if drafter is None else open_checkpoint(drafter, to_bf16)
 
 
-def _drafter_class(drafts: Checkpoint) -> type[Drafter]:
+def _drafter_class(drafts: Checkpoint) -> Callable[..., Drafter]:
     named = drafts.config.get("architectures") or ["(none)"]
     if named[0] not in DRAFTERS:
         known = ", ".join(DRAFTERS.names())
-        raise ValueError(f"drafter {drafts.source}: architecture {named[0]!r} is not a drafter; known: {known}")
+        raise ValueError(
+            f"drafter {drafts.source}: architecture {named[0]!r} is not a drafter; known: {known}"
+        )
     return DRAFTERS[named[0]]
 
 
-def _plan(checkpoint: Checkpoint, config: ModelConfig, drafts: Checkpoint | None, weights: str, context: int) -> MemoryPlan:
+def _plan(
+    checkpoint: Checkpoint, config: ModelConfig, drafts: Checkpoint | None, weights: str, context: int
+) -> MemoryPlan:
     shape = layer_shape(config)
     parts = {"weights": weight_bytes(checkpoint.nbytes, weights)}
     largest = max(2 * _elements(checkpoint, name) for name in checkpoint.names())
@@ -135,7 +145,14 @@ def _elements(checkpoint: Checkpoint, name: str) -> int:
 
 
 def _cost_key(checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str) -> dict[str, Any]:
-    keep = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size")
+    keep = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+    )
     return {
         "target": {k: checkpoint.config.get(k) for k in keep},
         "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,

@@ -20,7 +20,10 @@ def weight_bytes(bf16_bytes: int, weights: str) -> int:
 def available() -> int:
     """Bytes that this process may still take: free memory of the machine, or of its control group if that is less."""
     free = psutil.virtual_memory().available
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
             free = min(free, int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text()))
         except (OSError, ValueError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from numbers import Integral
+from typing import Any, Union, cast
 
 from transformers import PreTrainedTokenizerBase
 
@@ -48,12 +49,13 @@ def encode(
                 "system and enable_thinking need a chat template, which the target's tokenizer does not have"
             )
         return _checked(tokenizer(prompt).input_ids, vocab)
-    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    messages = [dict(cast(Message, m)) for m in given]
     if system is not None:
         if any(m.get("role") == "system" for m in messages):
             raise ValueError("system is given twice: as an argument and among the messages")
         messages = [{"role": "system", "content": system}, *messages]
-    known = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+    known: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
     return _checked(tokenizer(text, add_special_tokens=False).input_ids, vocab)
 
@@ -63,7 +65,7 @@ def _checked(ids: Sequence[Any], vocab: int) -> list[int]:
         raise ValueError("the prompt is empty: there is no token to continue from")
     out = []
     for i, token in enumerate(ids):
-        if not isinstance(token, int) or not 0 <= token < vocab:
+        if not isinstance(token, Integral) or not 0 <= int(token) < vocab:
             raise ValueError(f"prompt token {i} is {token!r}, expected an id from 0 to {vocab - 1}")
         out.append(int(token))
     return out

@@ -39,9 +39,10 @@ class Detokenizer:
         return piece
 
     def _decode(self) -> str:
-        return self._tokenizer.decode(
+        text = self._tokenizer.decode(
             self._window, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
+        return str(text)
 
 
 class StopStrings:

@@ -17,7 +17,9 @@ def draft_logits(drafter: DFlashDraftModel, taps: Tensor, anchor: int, cos: Tens
     """Logits of the slots after the anchor, [block_size - 1, vocab]. taps: fp32 [context, taps * hidden]; cos, sin: fp32."""
     config, shape, start, n = drafter.config, drafter.shape, taps.shape[0], drafter.block_size
     context = norm(dense(drafter.fc, taps), drafter.hidden_norm, shape.eps)
-    context_kv = dense(drafter.context_kv, context).unflatten(-1, (config.layers, 2, shape.kv_heads, shape.head_dim))
+    context_kv = dense(drafter.context_kv, context).unflatten(
+        -1, (config.layers, 2, shape.kv_heads, shape.head_dim)
+    )
     x = drafter.target.embedding.to_bf16().float()[[anchor] + [config.mask_token] * (n - 1)]
     block = slice(start, start + n)
     for i, layer in enumerate(drafter.layers):

@@ -14,7 +14,8 @@ class AR(Verifier):
     max_width = 1
 
     def __init__(self, parts: Parts) -> None:
-        self._parts = p = parts
+        super().__init__(parts)
+        p = parts
         choice = torch.zeros(1, dtype=torch.int32)
         self._choice = choice.numpy()
         with ops.capture() as self._graph:

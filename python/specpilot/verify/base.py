@@ -61,8 +61,17 @@ class Verifier(ABC):
     draft_seconds = 0.0
     verify_seconds = 0.0
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 (optional)
         """A request starts: everything before its anchor has been through the target, and its taps through the drafter."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def seconds(self, width: int) -> float:
+        """Time of one step of this width in an empty context, for the width policy; not within a request."""
+        self.step(0, 0, width)
+        self.begin()
+        return self.draft_seconds + self.verify_seconds
 
     @abstractmethod
     def step(self, anchor: int, start: int, width: int) -> list[int]:

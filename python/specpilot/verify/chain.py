@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..drafters import Drafter
 from .base import Parts, Verifier
 
 
@@ -25,7 +26,9 @@ class Chain(Verifier):
     def __init__(self, parts: Parts) -> None:
         if parts.drafter is None or parts.taps is None:
             raise ValueError("verify: a chain needs a drafter; name one, or use verify='ar'")
-        self._parts, self.drafter, self._taps = parts, parts.drafter, parts.taps
+        super().__init__(parts)
+        self.drafter: Drafter = parts.drafter
+        self._taps = parts.taps
         self.max_width = width = parts.drafter.block_size
         self._choice, self._parents = _ints(width), torch.arange(-1, width - 1, dtype=torch.int32)
         path, emitted, length = _ints(1, width), _ints(1, width), _ints(1)
@@ -54,8 +57,7 @@ class Chain(Verifier):
         return self._host_emitted[:count].tolist()
 
     def seconds(self, width: int) -> float:
-        """Time of a step at this width, in an empty context; not within a request."""
-        self._waiting = 1 if width > 1 else 0
+        self._waiting = 1 if width > 1 else 0  # a step that drafts has a row to extend by
         self.step(0, self._waiting, width)
         self.begin()
         return self.draft_seconds + self.verify_seconds
