@@ -93,7 +93,11 @@ def known_drafter(checkpoint: Checkpoint) -> str | None:
     for pair in PAIRS:
         if any(checkpoint.config.get(key) != value for key, value in pair.shape.items()):
             continue
-        if SHIPPED[pair.drafter].is_dir() if pair.drafter in SHIPPED else _named(checkpoint.source, pair.target):
+        if (
+            SHIPPED[pair.drafter].is_dir()
+            if pair.drafter in SHIPPED
+            else _named(checkpoint.source, pair.target)
+        ):
             return pair.drafter
     return None
 
