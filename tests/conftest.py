@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from specpilot import _C
+from specpilot import _C, zoo
+from specpilot.formats import CheckpointError
 
 INT_VIEW = {2: torch.int16, 4: torch.int32, 1: torch.uint8, 8: torch.int64}
 
@@ -46,6 +49,15 @@ def threads():
     before = _C.threads()
     yield _C.set_threads
     _C.set_threads(before)
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The default model's file, fetched on first use."""
+    try:
+        return zoo.resolve_target(zoo.DEFAULT_TARGET, progress=False)
+    except CheckpointError as e:
+        pytest.skip(str(e))
 
 
 def cpu_variants(op: str) -> list:
