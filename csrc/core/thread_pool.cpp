@@ -1,5 +1,7 @@
 #include "core/thread_pool.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -12,6 +14,7 @@
 namespace specpilot {
 namespace {
 constexpr int kSpins = 20000;  // about 0.2 ms: longer than the gap between two ops of a step, shorter than a user notices
+constexpr int64_t kOpen = int64_t{1} << 32;
 thread_local bool inside = false;
 
 inline void pause() {
@@ -34,12 +37,26 @@ ThreadPool& ThreadPool::instance() {
   return pool;
 }
 
+ThreadPool::ThreadPool(int n) {
+  start(n);
+  pthread_atfork(nullptr, nullptr, after_fork);
+}
+
 ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::after_fork() {
+  ThreadPool& pool = instance();
+  new (&pool.workers_) std::vector<std::thread>;  // the old handles name threads of the parent; dropped, never joined
+  new (&pool.mutex_) std::mutex;
+  pool.members_ = 0;
+  pool.forked_ = true;
+}
 
 void ThreadPool::set_threads(int n) {
   SP_CHECK(n >= 1 && n <= 1024, "threads = ", n, ": expected 1 to 1024");
   std::lock_guard lock(mutex_);
   if (n == threads_) return;
+  forked_ = false;
   stop();
   start(n);
 }
@@ -72,8 +89,9 @@ void ThreadPool::loop(int worker, uint64_t seen) {
     epoch_.wait(seen, std::memory_order_acquire);
     seen = epoch_.load(std::memory_order_acquire);
     if (stopping_) return;
-    work(worker);
-    busy_.fetch_sub(1, std::memory_order_release);
+    // The body and its range change only while the call is closed and has no members.
+    if (members_.fetch_add(1, std::memory_order_acq_rel) & kOpen) work(worker);
+    members_.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -83,6 +101,7 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body, void* ctx) {
   FlushToZero ftz;
   if (inside) return body(ctx, 0, n, 0);  // a nested call: the outer one already uses every thread
   std::lock_guard lock(mutex_);
+  if (std::exchange(forked_, false)) start(threads_);
   if (threads_ == 1 || n <= grain) {
     inside = true;
     for (int64_t b = 0; b < n; b += grain) body(ctx, b, std::min(b + grain, n), 0);
@@ -91,13 +110,14 @@ void ThreadPool::run(int64_t n, int64_t grain, Body body, void* ctx) {
   }
   body_ = body, ctx_ = ctx, n_ = n, grain_ = grain;
   next_.store(0, std::memory_order_relaxed);
-  busy_.store(threads_ - 1, std::memory_order_relaxed);
+  members_.fetch_add(kOpen, std::memory_order_acq_rel);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();
   inside = true;
   work(0);
   inside = false;
-  for (int i = 0; busy_.load(std::memory_order_acquire) != 0; ++i)
+  members_.fetch_sub(kOpen, std::memory_order_acq_rel);
+  for (int i = 0; members_.load(std::memory_order_acquire) != 0; ++i)
     if (i < kSpins)
       pause();
     else

@@ -1,6 +1,7 @@
 // The CPU backend's only threads. Results never depend on how work is cut among them: ops hand out whole output elements.
 //
-// Workers spin for a short while between calls (a decode step makes hundreds of calls microseconds apart), then sleep.
+// Workers spin for a short while between calls (a decode step makes hundreds of calls microseconds apart), then sleep. A
+// call waits only for workers that have taken part of its work: one that the system has not scheduled yet delays nobody.
 // Every worker runs with subnormals flushed to zero; the calling thread does so only inside parallel_for.
 #pragma once
 #include <atomic>
@@ -30,7 +31,8 @@ class ThreadPool {
 
  private:
   using Body = void (*)(void*, int64_t, int64_t, int);
-  explicit ThreadPool(int n) { start(n); }
+  explicit ThreadPool(int n);
+  static void after_fork();  // the child of a fork has no workers: forget them, new ones start with the next call
   void run(int64_t n, int64_t grain, Body body, void* ctx);
   void work(int worker);
   void loop(int worker, uint64_t seen);
@@ -45,8 +47,9 @@ class ThreadPool {
   int64_t n_ = 0, grain_ = 1;
   alignas(64) std::atomic<int64_t> next_{0};
   alignas(64) std::atomic<uint64_t> epoch_{0};
-  alignas(64) std::atomic<int> busy_{0};
+  alignas(64) std::atomic<int64_t> members_{0};  // workers inside the open call; kOpen is set while it takes new ones
   std::atomic<bool> stopping_{false};
+  bool forked_ = false;
 };
 
 // Bytes that stay allocated per worker and grow on demand; valid until the same worker's next call with the same key.

@@ -1,0 +1,60 @@
+#include <random>
+
+#include "formats/w12.h"
+#include "harness.h"
+#include "ops/linear/linear.h"
+
+using namespace specpilot;
+
+namespace {
+struct Shape {
+  int64_t n, k;
+};
+constexpr Shape kShapes[] = {{960, 576},   {3072, 576},   {576, 1536},
+                             {49152, 576},                                 // SmolLM2-135M: qkv, gate|up, down, head
+                             {6144, 4096}, {24576, 4096}, {4096, 12288}};  // Qwen3-8B: qkv, gate|up, down
+
+// Random words of full range; w12 with the exception rate of a real linear layer.
+void run(bench::Session& session, const Shape& s, linear::Format format) {
+  const bool w12 = format == linear::Format::kW12;
+  const int64_t bands = s.n / w12::kBand, tiles = s.k / w12::kTileK;
+  const int64_t bytes = bands * tiles * (w12 ? w12::kTileBytes : w12::kTileWeights * 2);
+  bench::Operand<uint8_t> data(session, bytes, bench::Operand<uint8_t>::kStreamed);
+  bench::Normal normal(0.04f);
+  std::minstd_rand random;
+  uint16_t word = 0;
+  data.fill([&](int64_t i) {
+    if (w12) return static_cast<uint8_t>(random() >> 8);
+    if (i % 2 == 0) word = normal(i);
+    return static_cast<uint8_t>(i % 2 ? word >> 8 : word);
+  });
+  const std::vector<uint8_t> base(bands, 108);
+  std::vector<uint32_t> exc_begin(1, 0), exc_pos;
+  constexpr int64_t kWeightsAnException = 30000;
+  for (int64_t band = 0; band < bands; ++band) {
+    const int64_t weights = w12::kBand * s.k;
+    for (int64_t at = random() % kWeightsAnException; at < weights; at += kWeightsAnException)
+      exc_pos.push_back(static_cast<uint32_t>(at));
+    exc_begin.push_back(static_cast<uint32_t>(exc_pos.size()));
+  }
+  const std::vector<bf16> exc_val(exc_pos.size() + 1, to_bf16(0.5f));
+  for (const int64_t rows : {1, 4, 8, 16, 64, 512}) {
+    bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
+    x.fill(bench::Normal(1));
+    session.run(bench::shape({{"R", rows}, {"N", s.n}, {"K", s.k}}) + (w12 ? " w12" : " bf16"),
+                static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k, linear::variants(),
+                [&, rows](int64_t i) {
+                  const linear::Weight w{format,         s.n,           s.k,         bands,
+                                         tiles,          data[i],       base.data(), exc_begin.data(),
+                                         exc_pos.data(), exc_val.data()};
+                  return linear::Params{x[i], rows, s.k, w, nullptr, nullptr, 0, y[i], s.n, nullptr};
+                });
+  }
+}
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::Session session("linear", argc, argv);
+  for (const Shape& s : kShapes)
+    for (const auto format : {linear::Format::kBf16, linear::Format::kW12}) run(session, s, format);
+}
