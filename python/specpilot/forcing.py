@@ -72,33 +72,38 @@ class Calibration:
 def calibrate(
     model: PreTrainedModel,
     sequences: Sequence[tuple[Sequence[int], Sequence[int]]],
-    cap: float = 1.0,
+    cap: float | None = None,
     tick: Tick | None = None,
 ) -> Calibration:
     """Measures eps on (prompt, answer) pairs like those to be judged.
 
-    eps is twice the largest difference over the top 20 tokens and all pairs of modes, their mean removed
-    (logits count up to a constant). Above ``cap`` it is refused: so wide a gate says nothing until somebody
-    has looked. p0 is Laplace's estimate, so that n positions without a tie give 1/(n + 2) and not zero.
+    A position's noise is the largest |difference| over the top 20 tokens and all pairs of modes, after the
+    shift that makes it smallest (logits count up to a constant). eps is twice the largest noise: the most by
+    which two of these logits moved against each other. An eps above ``cap`` is refused, for so wide a gate says
+    nothing until somebody has looked; by default 16 bf16 steps at the largest logit (1.0 for logits of 8 to
+    16). p0 is Laplace's estimate, so that n positions without a tie give 1/(n + 2) and not zero.
     """
-    noises, deficits = [], []
+    noises, deficits, largest = [], [], 0.0
     for prompt, emitted in sequences:
         for block in zip(*(stock_logits(model, prompt, emitted, mode) for mode in MODES), strict=True):
             prefill, decode = block[list(MODES).index("prefill")], block[list(MODES).index("decode")]
-            top = prefill.topk(min(TOP, prefill.shape[1])).indices
+            best, top = prefill.topk(min(TOP, prefill.shape[1]))
             apart = [a - b for a, b in combinations([z.gather(1, top) for z in block], 2)]
-            noises.append(torch.stack([(d - d.mean(1, keepdim=True)).abs().amax(1) for d in apart]).amax(0))
+            noises.append(torch.stack([(d.amax(1) - d.amin(1)) / 2 for d in apart]).amax(0))
             chosen = prefill.gather(1, decode.argmax(1, keepdim=True))[:, 0]
-            deficits.append(prefill.amax(1) - chosen)
+            deficits.append(best[:, 0] - chosen)
+            largest = max(largest, best.abs().max().item())
         if tick:
             tick(1)
     if not noises:
         raise ValueError("token forcing: nothing to calibrate on; give at least one answered prompt")
     noise, deficit = torch.cat(noises), torch.cat(deficits)
     eps = 2 * noise.max().item()
+    if cap is None:
+        cap = 16 * 2.0 ** (math.frexp(largest)[1] - 8)  # bf16 has 8 significant bits
     if not eps <= cap:
         raise ValueError(
-            f"token forcing: stock's own modes differ by eps = {eps:.3g}, above the cap of {cap:g}; "
+            f"token forcing: stock's own modes differ by eps = {eps:.3g}, above the cap of {cap:.3g}; "
             "a gate so wide would pass anything, look at the model's numerics first"
         )
     ties = int(((deficit > 0) & (deficit <= eps)).sum())

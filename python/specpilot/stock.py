@@ -72,9 +72,9 @@ def _decode(model: PreTrainedModel, ids: list[int], start: int) -> torch.Tensor:
 
 
 def _batched(model: PreTrainedModel, ids: list[int], start: int) -> torch.Tensor:
-    """The sequence among three of its own suffixes, padded on the left."""
+    """The sequence with two of its own suffixes, padded on the left."""
     inputs = ids[:-1]
-    rows = [inputs[len(inputs) * i // 4 :] for i in range(4)]
+    rows = [inputs, inputs[len(inputs) // 2 :], inputs[len(inputs) * 3 // 4 :]]
     width = len(inputs) + PAD
     mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
     out = model.base_model(
