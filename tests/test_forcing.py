@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from specpilot import forcing, stock
@@ -22,6 +21,7 @@ from specpilot.forcing import (
     stock_model,
     verdict,
 )
+from specpilot.formats import open_checkpoint
 
 NEW = 48
 VOCAB = 256
@@ -42,26 +42,20 @@ def save_model(path, **options):
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(path)
 
 
-class Saved:
-    """The part of a Checkpoint that stock_model needs."""
-
-    def __init__(self, path):
-        self.source = str(path)
-        self.config = json.loads((path / "config.json").read_text())
-        self.tensors = load_file(path / "model.safetensors")
-
-    def names(self):
-        return list(self.tensors)
-
-    def tensor(self, name):
-        return self.tensors[name].clone()
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """The models are too small for torch's threads, which starve on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("stock")
     save_model(path)
-    return stock_model(Saved(path))
+    return stock_model(open_checkpoint(path))
 
 
 def decode(model, prompt, choose=lambda logits: int(logits.argmax())):
@@ -93,7 +87,7 @@ def judge(model, answers, calibration, **options):
 @pytest.mark.parametrize("tied", [False, True])
 def test_stock_model_is_what_transformers_loads(tmp_path, tied):
     save_model(tmp_path, tie_word_embeddings=tied)
-    ours = stock_model(Saved(tmp_path))
+    ours = stock_model(open_checkpoint(tmp_path))
     theirs = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
     ids = torch.arange(40)[None]
     with torch.inference_mode():
@@ -103,13 +97,16 @@ def test_stock_model_is_what_transformers_loads(tmp_path, tied):
 
 def test_stock_model_refuses_missing_and_unknown_tensors(tmp_path):
     save_model(tmp_path)
-    checkpoint = Saved(tmp_path)
-    checkpoint.tensors["model.norm.wait"] = checkpoint.tensors.pop("model.norm.weight")
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.wait"] = tensors.pop("model.norm.weight")
+    save_file(tensors, file, {"format": "pt"})
     with pytest.raises(ValueError, match=r"missing keys .*model\.norm\.weight"):
-        stock_model(checkpoint)
-    checkpoint.tensors["model.norm.weight"] = checkpoint.tensors["model.norm.wait"]
+        stock_model(open_checkpoint(tmp_path))
+    tensors["model.norm.weight"] = tensors["model.norm.wait"].clone()
+    save_file(tensors, file, {"format": "pt"})
     with pytest.raises(ValueError, match=r"unexpected keys .*model\.norm\.wait"):
-        stock_model(checkpoint)
+        stock_model(open_checkpoint(tmp_path))
 
 
 def test_score_is_the_deficit_of_the_full_logits(model, answers, monkeypatch):
