@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from specpilot import benchmark
-from specpilot.benchmark import BenchConfig, Report, Run, Session
+from specpilot.benchmark import Report, Run
 from specpilot.benchmark.arms import parse_arms
 from specpilot.benchmark.prompts import BUILT_IN, read_prompts
 from specpilot.benchmark.stats import Ratio, Spread

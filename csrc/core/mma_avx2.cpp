@@ -28,8 +28,8 @@ static inline __m256 odd_of(__m256i v) {
 }
 
 template <int M>
-static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                 int64_t ldc, Prefetch& next) {
+static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c, int64_t ldc,
+                 Prefetch& next) {
   for (int64_t block = 0; block < blocks; ++block, a += 32, b += 16 * pair_stride) {
     next.take();
     __m256 even[M][2], odd[M][2];

@@ -25,8 +25,8 @@ static void pack(const uint16_t* x, int64_t ldx, int m, int64_t k, void* packed)
 }
 
 template <int M>
-static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c,
-                 int64_t ldc, Prefetch& next) {
+static void rows(const float* a, int64_t lda, const uint16_t* b, int64_t pair_stride, int64_t blocks, float* c, int64_t ldc,
+                 Prefetch& next) {
   const __m512i high = _mm512_set1_epi32(int(0xffff0000));
   for (int64_t block = 0; block < blocks; ++block, a += 32, b += 16 * pair_stride) {
     next.take();
