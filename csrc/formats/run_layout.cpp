@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "core/mma.h"
 #include "core/thread_pool.h"
 #include "formats/w12.h"
 #include "formats/w12_scan.h"
@@ -42,26 +43,27 @@ void gather_tile(const w12::Source& s, int64_t band, int64_t tile, uint16_t* out
   std::memcpy(out, turned, sizeof turned);
 }
 
-void scatter_tile(const uint16_t* in, int64_t band, int64_t tile, bf16* weight, int64_t stride, int64_t n, int64_t k) {
-  const int64_t k0 = tile * kTileK, cols = std::min<int64_t>(kTileK, k - k0);
-  for (int r = 0; r < kBand && band * kBand + r < n; ++r)
-    for (int c = 0; c < cols; ++c) weight[(band * kBand + r) * stride + k0 + c] = in[w12::pair_row_pos(r, c)];
+void scatter_tile(const uint16_t* in, int64_t band, int64_t tile, const w12::Source& s, bf16* weight) {
+  const int rows = s.band_rows(band);
+  const int64_t k0 = tile * kTileK;
+  uint32_t turned[kPairs][kBand], pairs[kBand][kPairs];
+  std::memcpy(turned, in, sizeof turned);
+  for (int r = 0; r < kBand; ++r)
+    for (int p = 0; p < kPairs; ++p) pairs[r][p] = turned[p][r];
+  const size_t bytes = static_cast<size_t>(std::min<int64_t>(kTileK, s.k - k0)) * sizeof(bf16);
+  for (int r = 0; r < rows; ++r) std::memcpy(weight + (band * kBand + r) * s.stride + k0, pairs[r], bytes);
 }
 
-// Words of one unit (4 pair rows) → 128 low bytes and 64 nibble bytes.
+// Words of one unit (4 pair rows of 32) → 128 low bytes and 64 nibble bytes, each pair of rows interleaved by 8 bytes.
 void pack_unit(const uint16_t* words, uint8_t* out) {
-  for (int half = 0; half < 2; ++half)
-    for (int lane = 0; lane < 4; ++lane)
-      for (int row = 0; row < 2; ++row)
-        for (int i = 0; i < 8; ++i)
-          out[half * 64 + lane * 16 + row * 8 + i] = static_cast<uint8_t>(words[half * 64 + row * 32 + lane * 8 + i]);
-  for (int lane = 0; lane < 4; ++lane)
+  uint8_t bytes[kUnitBytes];  // low of rows 0 and 1, low of rows 2 and 3, nibbles of both
+  for (int i = 0; i < kUnitWeights; ++i) bytes[i] = static_cast<uint8_t>(words[i]);
+  for (int i = 0; i < kUnitWeights / 2; ++i)
+    bytes[kUnitWeights + i] = static_cast<uint8_t>(w12::nibble(words[i]) | w12::nibble(words[kUnitWeights / 2 + i]) << 4);
+  for (int plane = 0; plane < 3; ++plane)
     for (int row = 0; row < 2; ++row)
-      for (int i = 0; i < 8; ++i) {
-        const uint16_t a = words[row * 32 + lane * 8 + i], b = words[64 + row * 32 + lane * 8 + i];
-        const auto nibble = [](uint16_t w) { return (w >> 12 & 8) | (w >> 8 & 7); };
-        out[128 + lane * 16 + row * 8 + i] = static_cast<uint8_t>(nibble(a) | nibble(b) << 4);
-      }
+      for (int lane = 0; lane < 4; ++lane)
+        std::memcpy(out + plane * 64 + lane * 16 + row * 8, bytes + plane * 64 + row * 32 + lane * 8, 8);
 }
 }  // namespace
 
@@ -108,15 +110,10 @@ void pack_w12(const TensorView& weight, const TensorView& base, const TensorView
       int64_t next = begin[band];
       for (int64_t t = 0; t < tiles; ++t) {
         gather_tile(s, band, t, bits);
-        const int b = bases[band];
-        unsigned any = 0;
-        for (int i = 0; i < kTileWeights; ++i) {
-          words[i] = w12::encode(bits[i], b);
-          any |= w12::is_exception(bits[i], words[i]);
-        }
+        const bool lost = w12::encode(bits, kTileWeights, bases[band], words);
         for (int u = 0; u < kTileWeights / kUnitWeights; ++u)
           pack_unit(words + u * kUnitWeights, out + (band * tiles + t) * kTileBytes + u * kUnitBytes);
-        for (int i = 0; any && i < kTileWeights; ++i)
+        for (int i = 0; lost && i < kTileWeights; ++i)
           if (w12::is_exception(bits[i], words[i])) {
             if (next < begin[band + 1]) {
               pos[next] = static_cast<int32_t>(t * kTileWeights + i);
@@ -135,22 +132,18 @@ void unpack(const TensorView& data, const OptionalTensor& base, const OptionalTe
             const OptionalTensor& exc_pos, const OptionalTensor& exc_val, const TensorView& weight) {
   const w12::Source s = check_weight("run_layout unpack", weight);
   const linear::Weight w = linear::check_weight("run_layout unpack", data, base, exc_begin, exc_pos, exc_val, s.rows, s.k);
+  const auto decode = mma(std::min(machine_isa(), force().ceiling)).decode_w12;
   auto* out = weight.data<bf16>();
   ThreadPool::instance().parallel_for(w.bands, grain(s.k), [&](int64_t from, int64_t to, int) {
-    uint16_t tile[kTileWeights];
+    alignas(64) uint16_t tile[kTileWeights];
     for (int64_t band = from; band < to; ++band) {
       for (int64_t t = 0; t < w.tiles; ++t) {
         const int64_t at = band * w.tiles + t;
-        if (w.format == linear::Format::kBf16) {
+        if (w.format == linear::Format::kBf16)
           std::memcpy(tile, w.data + at * sizeof tile, sizeof tile);
-        } else {
-          const uint8_t* in = w.data + at * kTileBytes;
-          for (int i = 0; i < kTileWeights; ++i) {
-            const w12::Place p = w12::place(i);
-            tile[i] = w12::decode(in[p.low], p.upper ? in[p.nibble] >> 4 : in[p.nibble] & 15, w.base[band]);
-          }
-        }
-        scatter_tile(tile, band, t, out, s.stride, s.rows, s.k);
+        else
+          decode(w.data + at * kTileBytes, 1, w.base[band], tile, 0);
+        scatter_tile(tile, band, t, s, out);
       }
       if (w.format != linear::Format::kW12) continue;
       for (uint32_t e = w.exc_begin[band]; e < w.exc_begin[band + 1]; ++e) {

@@ -1,6 +1,7 @@
 #include "formats/w12_scan.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/thread_pool.h"
 #include "formats/w12.h"
@@ -13,18 +14,15 @@ struct Histogram {
 
   void add(const bf16* row, int64_t k) {
     int64_t i = 0;
-    for (; i + 4 <= k; i += 4)
-      for (int t = 0; t < 4; ++t) ++count[t][row[i + t] >> 7 & 255];
+    for (; i + 4 <= k; i += 4) {
+      uint64_t four;
+      std::memcpy(&four, row + i, sizeof four);
+      for (int t = 0; t < 4; ++t) ++count[t][four >> (16 * t + 7) & 255];
+    }
     for (; i < k; ++i) ++count[0][row[i] >> 7 & 255];
   }
   int64_t operator[](int field) const { return count[0][field] + count[1][field] + count[2][field] + count[3][field]; }
 };
-
-int64_t count_zeros(const bf16* row, int64_t k) {
-  int64_t zeros = 0;
-  for (int64_t i = 0; i < k; ++i) zeros += (row[i] & 0x7fff) == 0;
-  return zeros;
-}
 
 // Base b covers fields b + 1 … b + 15. Zeros and subnormals have field 0, which no base covers.
 int best_base(const Histogram& fields, int64_t& covered) {
@@ -66,14 +64,15 @@ int64_t scan(const TensorView& weight, const TensorView& base, const TensorView&
   ThreadPool::instance().parallel_for(bands, std::max<int64_t>(1, 2048 / s.k), [&](int64_t from, int64_t to, int) {
     for (int64_t band = from; band < to; ++band) {
       Histogram fields;
+      const int rows = s.band_rows(band);
+      for (int r = 0; r < rows; ++r) fields.add(s.row(s.first_row(band) + r), s.k);
       int64_t zeros = 0, covered = 0;
-      for (int r = 0; r < s.band_rows(band); ++r) {
+      for (int r = 0; r < rows && fields[0] != 0; ++r) {  // field 0: zeros, which are words, and subnormals
         const bf16* row = s.row(s.first_row(band) + r);
-        fields.add(row, s.k);
-        zeros += count_zeros(row, s.k);
+        zeros += std::count_if(row, row + s.k, [](bf16 w) { return (w & 0x7fff) == 0; });
       }
       b[band] = static_cast<uint8_t>(best_base(fields, covered));
-      count[band + 1] = s.band_rows(band) * s.k - zeros - covered;
+      count[band + 1] = rows * s.k - zeros - covered;
     }
   });
   for (int64_t band = 0; band < bands; ++band) count[band + 1] += count[band];

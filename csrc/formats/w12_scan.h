@@ -27,12 +27,20 @@ Source check_source(const char* op, const TensorView& weight);
 // is filled with the running number of exceptions. Returns their total.
 int64_t scan(const TensorView& weight, const TensorView& base, const TensorView& begin);
 
-// The 12-bit word of a bf16 value in a bf16's places, {s 0000 ccc | c mmmmmmm}; 0 for an exception.
-inline uint16_t encode(uint16_t bits, int base) {
-  const uint16_t magnitude = bits & 0x7fff, sign = bits & 0x8000;
-  const uint16_t above = static_cast<uint16_t>(magnitude - ((base + 1) << 7));  // wraps far up when below the window
-  const uint16_t word = static_cast<uint16_t>(sign | (above + 128));
-  return above < (15 << 7) ? word : magnitude == 0 ? sign : 0;
+// 12-bit words of `count` bf16 values in a bf16's places, {s 0000 ccc | c mmmmmmm}; 0 for an exception. True if there is
+// one.
+inline bool encode(const bf16* bits, int count, int base, uint16_t* words) {
+  const uint16_t lowest = static_cast<uint16_t>((base + 1) << 7);
+  uint16_t lost = 0;
+  for (int i = 0; i < count; ++i) {  // masks instead of branches: it vectorises
+    const uint16_t magnitude = bits[i] & 0x7fff, sign = bits[i] & 0x8000;
+    const uint16_t above = static_cast<uint16_t>(magnitude - lowest);  // below the window it wraps far up
+    const uint16_t fits = above < 15 << 7 ? 0xffff : 0, zero = magnitude == 0 ? 0xffff : 0;
+    words[i] = static_cast<uint16_t>((sign & (fits | zero)) | ((above + 128) & fits));
+    lost |= static_cast<uint16_t>(~(fits | zero));
+  }
+  return lost != 0;
 }
-inline bool is_exception(uint16_t bits, uint16_t word) { return word == 0 && (bits & 0x7fff) != 0; }
+inline bool is_exception(bf16 bits, uint16_t word) { return word == 0 && (bits & 0x7fff) != 0; }
+inline uint16_t nibble(uint16_t word) { return static_cast<uint16_t>((word >> 12 & 8) | (word >> 8 & 7)); }
 }  // namespace specpilot::w12

@@ -63,6 +63,34 @@ def run_layout_w12(bits: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
+def disk_w12(bits: np.ndarray) -> dict[str, np.ndarray]:
+    """The arrays of a file by docs/format.md, weight by weight."""
+    *leading, n, k = bits.shape
+    groups, half = int(np.prod(leading, dtype=int)), -(-k // 2)
+    flat = bits.reshape(groups * n, k)
+    low, high = np.zeros((groups * n, k), np.uint8), np.zeros((groups * n, half), np.uint8)
+    base, positions = [], []
+    for group in range(groups):
+        for start in range(0, n, 16):
+            rows = range(group * n + start, group * n + min(start + 16, n))
+            base.append(base_of(flat[rows.start : rows.stop]))
+            for r in rows:
+                for c in range(k):
+                    word = word_of(int(flat[r, c]), base[-1])
+                    if word is None:
+                        positions.append(r * k + c)
+                        continue
+                    low[r, c] = word[0]
+                    high[r, c // 2] |= word[1] << (4 * (c % 2))
+    return {
+        "low": low,
+        "high": high,
+        "base": np.array(base, np.uint8),
+        "exc_pos": np.array(positions, np.uint32),
+        "exc_val": flat.reshape(-1)[positions] if positions else np.zeros(0, np.uint16),
+    }
+
+
 def gaussian(n: int, k: int, seed: int = 0, scale: float = 0.02) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return (torch.randn(n, k, generator=generator) * scale).to(torch.bfloat16)
