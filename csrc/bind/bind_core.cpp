@@ -2,6 +2,7 @@
 #include "bind/ops.h"
 #include "core/bandwidth.h"
 #include "core/cuda_info.h"
+#include "core/huge_pages.h"
 #include "core/thread_pool.h"
 
 namespace specpilot::bind {
@@ -44,6 +45,8 @@ SP_BIND(core) {
   m.def(
       "set_threads", [](int n) { ThreadPool::instance().set_threads(n); }, py::arg("n"),
       py::call_guard<py::gil_scoped_release>(), "Threads of the CPU backend, 1 to 1024.");
+  m.def("advise_huge_pages", &advise_huge_pages, py::arg("tensor"),
+        "Asks the system for huge pages under a CPU tensor that has not been written yet.");
   m.def("memory_bandwidth", &measure_read_bandwidth, py::arg("mebibytes") = 256, py::arg("repeats") = 3,
         py::call_guard<py::gil_scoped_release>(), "Measured read bandwidth of all threads together, bytes per second.");
   m.def(

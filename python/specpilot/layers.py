@@ -126,8 +126,12 @@ def run_layer(
     k: Tensor,
     v: Tensor,
     work: LayerWork,
+    keep: int | None = None,
 ) -> None:
-    """One layer over the first n rows: ``work.hidden`` is read and updated, K and V of the rows are written."""
+    """One layer over the first n rows: ``work.hidden`` is read and updated, K and V of the rows are written.
+
+    ``keep``: only so many rows of ``work.hidden`` are wanted (the rest serve as keys and values alone).
+    """
     hidden, normed, qkv, q = work.hidden[:n], work.normed[:n], work.qkv[:n], work.q[:n]
     ops.rmsnorm(hidden, layer.input_norm, shape.eps, shape.hidden, normed)
     layer.qkv(normed, qkv)
@@ -135,10 +139,12 @@ def run_layer(
         qkv, cos, sin, rows.positions[:n], rows.slots[:n], layer.q_norm, layer.k_norm, shape.eps, shape.head_dim, shape.head_dim,
         q, k, v,
     )  # fmt: skip
+    n = n if keep is None else keep
+    hidden, normed = hidden[:n], normed[:n]
     tail_begin = rows.tail_begin[: n + 1] if rows.tail_begin is not None else None
     ops.attention(
-        q, k, v, rows.slot_table, rows.request[:n], rows.prefix[:n], tail_begin, rows.tail_slots, shape.scale, shape.head_dim,
-        work.attended[:n],
+        q[:n], k, v, rows.slot_table, rows.request[:n], rows.prefix[:n], tail_begin, rows.tail_slots, shape.scale,
+        shape.head_dim, work.attended[:n],
     )  # fmt: skip
     layer.out(work.attended[:n], hidden, residual=hidden)
     ops.rmsnorm(hidden, layer.post_norm, shape.eps, shape.hidden, normed)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .formats.run_layout import Format, run_weight
+from .formats.slabs import Slabs
 from .layers import Layer, LayerShape, Linear
 from .progress import ProgressCallback
 
@@ -36,6 +37,7 @@ class Loader:
         self._taken: set[str] = set()
         self._total = sum(self._bytes(name) for name in self._names)
         self._done = 0
+        self._slabs = Slabs()
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -71,7 +73,7 @@ class Loader:
                 weight[row : row + n] = self.tensor(f"{name}.weight", n, k)
                 row += n
         biases = [self.tensor(f"{name}.bias", n) for name, n in parts] if bias else None
-        return Linear(run_weight([weight], self._format), torch.cat(biases) if biases else None)
+        return Linear(run_weight([weight], self._format, self._slabs), torch.cat(biases) if biases else None)
 
     def layer(
         self,

@@ -52,11 +52,20 @@ def test_weights_are_those_transformers_dequantises(smollm2, checkpoint, assert_
         assert_bits_equal(checkpoint.tensor(name), value.to(torch.bfloat16), name)
 
     ours, theirs = ModelConfig.from_dict(checkpoint.config), LlamaConfig(**stock["config"])
-    for key in ("hidden_size", "intermediate_size", "head_dim", "vocab_size", "max_position_embeddings", "tie_word_embeddings"):
+    for key in (
+        "hidden_size",
+        "intermediate_size",
+        "head_dim",
+        "vocab_size",
+        "max_position_embeddings",
+        "tie_word_embeddings",
+    ):
         assert getattr(ours, key) == getattr(theirs, key), key
     assert ours.num_layers == theirs.num_hidden_layers
     assert (ours.num_heads, ours.num_kv_heads) == (theirs.num_attention_heads, theirs.num_key_value_heads)
-    assert torch.tensor(ours.rms_norm_eps) == torch.tensor(theirs.rms_norm_eps)  # as fp32: the file holds no more
+    assert torch.tensor(ours.rms_norm_eps) == torch.tensor(
+        theirs.rms_norm_eps
+    )  # as fp32: the file holds no more
     assert ours.rope_parameters == theirs.rope_parameters and ours.eos_token_ids == (theirs.eos_token_id,)
 
 
@@ -77,7 +86,10 @@ def test_special_tokens_and_chat_template_are_transformers(checkpoint, stock_tok
     assert ours.get_vocab() == stock_tokenizer.get_vocab()
     assert ours.get_added_vocab() == stock_tokenizer.get_added_vocab()
     for add in (False, True):
-        chats = [t.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=add) for t in (ours, stock_tokenizer)]
+        chats = [
+            t.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=add)
+            for t in (ours, stock_tokenizer)
+        ]
         assert chats[0] == chats[1] and "What is 12 + 34?" in chats[0]
 
 
@@ -96,4 +108,3 @@ def test_every_digit_is_a_token_of_its_own(checkpoint):
 
 def test_its_generation_ends_at_im_end(checkpoint):
     assert checkpoint.eos_token_ids() == [checkpoint.tokenizer().convert_tokens_to_ids("<|im_end|>")] == [2]
-

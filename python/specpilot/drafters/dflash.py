@@ -103,7 +103,8 @@ class DFlashDraftModel(Drafter):
         ops.embed(self._block.ids, *self.target.embedding.args, work.hidden)
         for i, layer in enumerate(self.layers):
             rows = self._causal if self.config.causal[i] else self._block
-            run_layer(layer, shape, rows, n, self._cos, self._sin, self._kv.k[i], self._kv.v[i], work)
+            keep = wanted + 1 if i == len(self.layers) - 1 else None
+            run_layer(layer, shape, rows, n, self._cos, self._sin, self._kv.k[i], self._kv.v[i], work, keep)
         final, logits = work.normed[:wanted], self._logits[:wanted]
         ops.rmsnorm(work.hidden[1 : wanted + 1], self.norm, shape.eps, shape.hidden, final)
         ops.linear(final, *self.target.head.args, None, None, logits)

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from .. import _C
+from .slabs import Slabs
 
 Format = Literal["bf16", "w12"]
 _BAND, _TILE_K, _TILE_BYTES = 16, 32, 768
@@ -54,10 +55,12 @@ class RunWeight:
         return weight
 
 
-def run_weight(parts: Sequence[torch.Tensor], format: Format = "w12") -> RunWeight:
+def run_weight(
+    parts: Sequence[torch.Tensor], format: Format = "w12", slabs: Slabs | None = None
+) -> RunWeight:
     """Stacks bf16 ``parts`` [Ni, K] by rows (q|k|v, gate|up) and lays them out.
 
-    ``"w12"`` gives ``"bf16"`` where the exceptions would cost more bytes than the 12-bit words save.
+    The words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more bytes than the 12-bit words save.
     """
     if format not in ("bf16", "w12"):
         raise ValueError(f"run_weight: format {format!r}, expected 'bf16' or 'w12'")
@@ -69,6 +72,7 @@ def run_weight(parts: Sequence[torch.Tensor], format: Format = "w12") -> RunWeig
                 f"run_weight: part {i} is {part.dtype} {list(part.shape)}, expected torch.bfloat16 "
                 f"[rows, {parts[0].shape[-1]}]"
             )
+    take = slabs.take if slabs else torch.empty
     weight = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
     if weight.stride(1) != 1:
         weight = weight.contiguous()
@@ -79,11 +83,11 @@ def run_weight(parts: Sequence[torch.Tensor], format: Format = "w12") -> RunWeig
         exceptions = _C.w12_scan(weight, base, begin)
         if bands * tiles * _TILE_BYTES + 5 * bands + 4 + 6 * exceptions < bands * tiles * 1024:
             exc_begin = begin.to(torch.int32)
-            data = torch.empty(bands, tiles, _TILE_BYTES, dtype=torch.uint8)
+            data = take(bands, tiles, _TILE_BYTES, dtype=torch.uint8)
             exc_pos = torch.empty(exceptions, dtype=torch.int32)
             exc_val = torch.empty(exceptions, dtype=torch.bfloat16)
             _C.run_pack_w12(weight, base, exc_begin, data, exc_pos, exc_val)
             return RunWeight(n, k, "w12", data, base, exc_begin, exc_pos, exc_val)
-    data = torch.empty(bands, tiles, _BAND, _TILE_K, dtype=torch.bfloat16)
+    data = take(bands, tiles, _BAND, _TILE_K, dtype=torch.bfloat16)
     _C.run_pack_bf16(weight, data)
     return RunWeight(n, k, "bf16", data)
