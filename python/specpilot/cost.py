@@ -12,13 +12,12 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from . import _C
-from .machine import cpu_model
+from .machine import cpu_model, release
 
 log = logging.getLogger(__name__)
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -71,11 +70,13 @@ def _between(w: int, seconds: Mapping[int, float]) -> float:
 
 def stored(facts: Mapping[str, Any], make: Callable[[], dict[int, float]]) -> dict[int, float]:
     """``make()``, or what it gave an earlier process on the same machine, build and models."""
-    try:
-        release = version("specpilot")
-    except PackageNotFoundError:  # run from a source tree
-        release = "source"
-    key = {**facts, "cpu": cpu_model(), "tier": _C.active_tier(), "threads": _C.threads(), "version": release}
+    key = {
+        **facts,
+        "cpu": cpu_model(),
+        "tier": _C.active_tier(),
+        "threads": _C.threads(),
+        "version": release(),
+    }
     key["build"] = os.stat(_C.__file__).st_mtime_ns
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specpilot"

@@ -21,13 +21,21 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def release() -> str:
+    """The package's version; "source" when it runs from a source tree without being installed."""
+    try:
+        return importlib.metadata.version("specpilot")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
+
+
 def describe(bandwidth: bool = False) -> dict[str, Any]:
     """Build, CPU, tiers, threads, GPUs, library versions and variant tables; with ``bandwidth``, measured GB/s (about a second)."""
     gpus = [
         f"{name}, sm_{major}{minor}, {memory / 2**30:.0f} GiB" for name, major, minor, memory in _C.gpus()
     ]
     facts: dict[str, Any] = {
-        "version": importlib.metadata.version("specpilot"),
+        "version": release(),
         "build": _C.build_flags,
         "cuda": "built" if _C.built_with_cuda else "not built (SPECPILOT_CUDA=ON pip install . builds it)",
         "cpu": cpu_model(),

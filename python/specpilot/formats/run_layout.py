@@ -60,7 +60,8 @@ def run_weight(
 ) -> RunWeight:
     """Stacks bf16 ``parts`` [Ni, K] by rows (q|k|v, gate|up) and lays them out.
 
-    The words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more bytes than the 12-bit words save.
+    The words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more
+    bytes than the 12-bit words save.
     """
     if format not in ("bf16", "w12"):
         raise ValueError(f"run_weight: format {format!r}, expected 'bf16' or 'w12'")
