@@ -18,7 +18,7 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="smollm2-135m")
     parser.add_argument("--drafter", default="auto")
-    parser.add_argument("--arms", default="ar-bf16,ar-w12,chain-w12")
+    parser.add_argument("--arms", default="ar-bf16,ar-w12,auto-w12")
     parser.add_argument("--prompts", type=Path, action="append", default=[], help="JSONL file or directory")
     parser.add_argument("--limit", type=int, help="prompts per file")
     parser.add_argument("--max-new-tokens", type=int, default=128)

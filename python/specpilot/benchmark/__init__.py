@@ -39,7 +39,7 @@ class BenchConfig:
 
     target: str = "smollm2-135m"
     drafter: str | None = "auto"
-    arms: tuple[str, ...] = ("ar-bf16", "ar-w12", "chain-w12")
+    arms: tuple[str, ...] = ("ar-bf16", "ar-w12", "auto-w12")
     prompts: tuple[str | Path, ...] = ()
     limit: int | None = None
     max_new_tokens: int = 128

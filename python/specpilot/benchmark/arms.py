@@ -1,4 +1,7 @@
-"""An arm is a way to decode: a verifier and a weight format, such as ``chain-w12``."""
+"""An arm is a way to decode: a verifier and a weight format, such as ``chain-w12``.
+
+``chain`` verifies whole blocks, ``auto`` as many drafts as pay by measured cost.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .. import Engine, load
 if TYPE_CHECKING:
     from . import BenchConfig
 
-VERIFIERS = ("ar", "chain")
+VERIFIERS = ("ar", "chain", "auto")
 WEIGHTS = ("bf16", "w12")
 
 
