@@ -99,7 +99,10 @@ def stored(facts: Mapping[str, Any], make: Callable[[], dict[int, float]]) -> di
 
 
 class Survival:
-    """Chance that a drafted position is accepted when all before it were: recent counts, and a prior of two observations."""
+    """Chance that a drafted position is accepted when all before it were: recent counts, and a prior of two observations.
+
+    The prior of a position is the chance of the one before it: where drafts do well, wider passes are worth a try.
+    """
 
     PRIOR, WEIGHT, DECAY = 0.7, 2.0, 0.95
 
@@ -114,10 +117,11 @@ class Survival:
 
     def expected(self, widths: Sequence[int]) -> list[float]:
         """Tokens that a pass of each width (ascending) may be expected to emit."""
-        out, total, alive, at = [], 1.0, 1.0, 0
+        out, total, alive, at, chance = [], 1.0, 1.0, 0, self.PRIOR
         for w in widths:
             for i in range(at, w - 1):
-                alive *= (self._hits[i] + self.PRIOR * self.WEIGHT) / (self._trials[i] + self.WEIGHT)
+                chance = (self._hits[i] + chance * self.WEIGHT) / (self._trials[i] + self.WEIGHT)
+                alive *= chance
                 total += alive
             at = max(at, w - 1)
             out.append(total)
