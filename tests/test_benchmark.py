@@ -147,7 +147,8 @@ def test_bad_paths_and_arms_are_named(tmp_path):
     with pytest.raises(ValueError, match="set named 'a' was already given"):
         read_prompts([tmp_path, tmp_path / "a.jsonl"])
     with pytest.raises(
-        ValueError, match="unknown arm 'tree-w12'; known: ar-bf16, ar-w12, chain-bf16, chain-w12, auto-bf16, auto-w12"
+        ValueError,
+        match="unknown arm 'tree-w12'; known: ar-bf16, ar-w12, chain-bf16, chain-w12, auto-bf16, auto-w12",
     ):
         parse_arms(["ar-w12", "tree-w12"])
     with pytest.raises(ValueError, match="each once"):

@@ -190,7 +190,10 @@ def bench(
     target: TargetOption = "smollm2-135m",
     drafter: DrafterOption = "auto",
     arms: Annotated[
-        str, typer.Option(help="Comma-separated: ar, chain or auto (width by measured cost), each with -bf16 or -w12.")
+        str,
+        typer.Option(
+            help="Comma-separated: ar, chain or auto (width by measured cost), each with -bf16 or -w12."
+        ),
     ] = "ar-bf16,ar-w12,auto-w12",
     limit: Annotated[int | None, typer.Option(min=1, help="Prompts per file.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=2, help="Tokens per prompt.")] = 128,
