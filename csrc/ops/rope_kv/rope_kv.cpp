@@ -36,6 +36,10 @@ void checked(const Params& p) {
 }
 
 constexpr Variant<Params> kVariants[] = {
+#if defined(__x86_64__)
+    {"cpu_avx512", kOrderX86, Isa::kAvx512, false, nullptr, checked<cpu::avx512>},
+    {"cpu_avx2", kOrderX86, Isa::kAvx2, false, nullptr, checked<cpu::avx2>},
+#endif
     {"cpu_ref", kOrderX86, Isa::kRef, false, nullptr, checked<ref>},
 };
 }  // namespace

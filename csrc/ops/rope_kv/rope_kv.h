@@ -1,19 +1,26 @@
 // rope_kv: per-head norm of q and k, rotary embedding, and the write of K and V into the paged cache.
 //
-//   qkv        bf16 [R, (Hq + 2 Hkv) D]: q heads, k heads, v heads; unit column stride.  Hq may be 0 (a drafter's context
-//   rows) cos, sin   bf16 [P, D / 2]; row = absolute position (half-rotation: dim i pairs with i + D/2) positions  int32
-//   [R], 0 <= p < P slots      int32 [R]: where the row's K and V go; -1 writes nothing q_norm, k_norm  bf16 [D], optional
-//   (both or neither): RMSNorm over D with eps and norm_denom, order as in rmsnorm.h q_out      bf16 [R, Hq, Dp], Dp = D
-//   rounded up to 32, padding written as zero k_cache    bf16 [blocks, Hkv, 2, Dp / 2, 32]     v_cache  bf16 [blocks, Hkv,
-//   16, 2 Dp]
+//   qkv        bf16 [R, (Hq + 2 Hkv) D]: q heads, k heads, v heads; unit column stride.
+//              Hq may be 0 (a drafter's context rows)
+//   cos, sin   bf16 [P, D / 2]; row = absolute position (half-rotation: dim i pairs with i + D/2)
+//   positions  int32 [R], 0 <= p < P
+//   slots      int32 [R]: where the row's K and V go, no slot twice; -1 writes nothing
+//   q_norm, k_norm  bf16 [D], optional (both or neither): RMSNorm over D with eps and norm_denom, order as in rmsnorm.h
+//   q_out      bf16 [R, Hq, Dp], Dp = D rounded up to 32, padding written as zero
+//   k_cache    bf16 [blocks, Hkv, 2, Dp / 2, 32]
+//   v_cache    bf16 [blocks, Hkv, 16, 2 Dp]
 //
-// Cache layout: a block is 32 slots; slot s lies in block s / 32 at lane t = s % 32.  K: half t / 16 holds 16 slots as pair
-// rows over D (core/mma.h): element (d, t) at [block, h, t / 16, d / 2, (t % 16) * 2 + d % 2].  V: pair rows over slots:
-// element (t, d) at [block, h, t / 2, d * 2 + t % 2].  Dims past D are zero.
+// Cache layout. A block is 32 slots; slot s lies in block s / 32 at lane t = s % 32. Dims past D are zero.
+//   K  half t / 16 holds 16 slots as pair rows over D (core/mma.h):
+//      element (d, t) at [block, h, t / 16, d / 2, (t % 16) * 2 + d % 2]
+//   V  pair rows over slots:
+//      element (t, d) at [block, h, t / 2, d * 2 + t % 2]
 //
-// Rounding: each product and the sum of the rotation are rounded to bf16; rotated[i] = bf16(bf16(x[i] cos) + bf16(-x[i+D/2]
-// sin)), rotated[i+D/2] = bf16(bf16(x[i+D/2] cos) + bf16(x[i] sin)). Determinism: order_fixed.   Roofline: 2 R (2 Hq + 4
-// Hkv) D bytes.
+// Rounding: each product and the sum of the rotation are rounded to bf16:
+//   rotated[i]       = bf16(bf16(x[i] cos) + bf16(-x[i + D/2] sin))
+//   rotated[i + D/2] = bf16(bf16(x[i + D/2] cos) + bf16(x[i] sin))
+//
+// Determinism: order_fixed.   Roofline: 2 R (2 Hq + 4 Hkv) D bytes.
 #pragma once
 #include "core/tensor.h"
 #include "core/variant.h"

@@ -6,12 +6,6 @@ import torch
 from torch import Tensor
 
 
-def norm(x: Tensor, weight: Tensor, eps: float, denom: float) -> Tensor:
-    """RMSNorm over the last dim, in float64, rounded where the contract says."""
-    inv = (x.double().square().sum(-1, keepdim=True) / denom + eps).rsqrt()
-    return (x.double() * inv).to(torch.bfloat16) * weight
-
-
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor) -> Tensor:
     """x [R, H, D] by the angles of each row's position; every bf16 operation rounds once."""
     c, s = (t[positions.long()].repeat(1, 2)[:, None] for t in (cos, sin))
