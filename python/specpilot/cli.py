@@ -89,9 +89,12 @@ def decode(
         print(json.dumps(result.to_dict(), ensure_ascii=False))
     else:
         stream = engine.stream(text, **options)
-        for piece in stream:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
+        try:
+            for piece in stream:
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+        except KeyboardInterrupt:  # while writing: within a step, the stream ends by itself
+            stream.close()
         sys.stdout.write("\n")
         sys.stdout.flush()
         result = stream.result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from ..drafters import Drafter
 from ..layers import LayerShape, Taps
 from ..models import Target, Work
 from ..verify import VERIFIERS, Parts, Verifier
-from .decode import Generation, Request, TextIterator
+from .decode import Generation, Request, Result, TextIterator
 from .kv_cache import KvCache, PagePool
 from .prompt import Prompt, encode, is_one_prompt
 from .rows import Rows, SlotTable
@@ -98,7 +98,10 @@ class Engine:
     def decode(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """The ``Result`` of a prompt, or a list of them for a list of prompts; options as in ``stream``."""
         if not is_one_prompt(prompt):
-            return [self.decode(p, **options) for p in cast(Sequence[Prompt], prompt)]
+            return [self._decode(p, **options) for p in cast(Sequence[Prompt], prompt)]
+        return self._decode(prompt, **options)
+
+    def _decode(self, prompt: Any, **options: Any) -> Result:
         generation = self._generation(prompt, every_step=False, **options)
         for _ in generation:
             pass
@@ -130,9 +133,9 @@ class Engine:
             raise ValueError(
                 f"temperature {temperature} is not supported: this release decodes greedily (temperature=0)"
             )
-        if max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {max_new_tokens}, expected at least 1")
-        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        if not isinstance(max_new_tokens, int) or isinstance(max_new_tokens, bool) or max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {max_new_tokens!r}, expected an integer of at least 1")
+        stops = tuple(stop) if isinstance(stop, Iterable) and not isinstance(stop, str) else (stop,)
         if not all(isinstance(s, str) and s for s in stops):
             raise ValueError(f"stop is {stop!r}, expected strings that are not empty")
         if stops and self.tokenizer is None:

@@ -16,7 +16,7 @@ def is_one_prompt(prompt: Any) -> bool:
     """A string, messages or token ids; otherwise a sequence of prompts."""
     if isinstance(prompt, str):
         return True
-    if not isinstance(prompt, Sequence):
+    if not isinstance(prompt, Sequence) or isinstance(prompt, (bytes, bytearray)):
         raise TypeError(
             f"prompt is {type(prompt).__name__}, expected a string, a list of messages, or token ids"
         )
@@ -31,7 +31,12 @@ def encode(
     enable_thinking: bool | None = None,
 ) -> list[int]:
     """Ids of a prompt. A string is one user message when the tokenizer has a chat template, and plain text otherwise."""
-    if not isinstance(prompt, str) and prompt and not isinstance(prompt[0], Mapping):
+    if not isinstance(prompt, str):
+        if not prompt:
+            raise ValueError("the prompt is empty: there is no token to continue from")
+        if not is_one_prompt(prompt):
+            raise ValueError("a list of prompts where one prompt is expected; decode() takes a list of them")
+    if not isinstance(prompt, str) and not isinstance(prompt[0], Mapping):
         if system is not None or enable_thinking is not None:
             raise ValueError(
                 "system and enable_thinking shape a chat template; a prompt of token ids has none"
@@ -50,6 +55,9 @@ def encode(
             )
         return _checked(tokenizer(prompt).input_ids, vocab)
     given = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    for i, message in enumerate(given):
+        if not isinstance(message, Mapping):
+            raise ValueError(f"message {i} is {message!r}, expected a mapping with role and content")
     messages = [dict(cast(Message, m)) for m in given]
     if system is not None:
         if any(m.get("role") == "system" for m in messages):
