@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .. import _C, zoo
 from ..drafters import DRAFTERS, Drafter, TargetParts
 from ..drafters.dflash_config import DFlashConfig
-from ..formats import Checkpoint, open_checkpoint
+from ..formats import Checkpoint, CheckpointError, open_checkpoint
 from ..models import MODELS, ModelConfig, Target
 from ..models.decoder import layer_shape
 from ..progress import bar
@@ -54,18 +56,21 @@ def load(
         _C.set_threads(threads)
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(target, to_bf16))
-        config = ModelConfig.from_dict(checkpoint.config)
+        config = _target_config(checkpoint)
         context = _context(max_context, config, checkpoint.source)
         drafts = _open_drafter(drafter, checkpoint, to_bf16)
+        make_drafter, draft_config = None, None
         if drafts is not None:
             stack.enter_context(drafts)
-        _plan(checkpoint, config, drafts, weights, context).check(checkpoint.source)
+            make_drafter = _drafter_class(drafts)
+            draft_config = DFlashConfig.from_dict(drafts.config, drafts.source)
+        _plan(checkpoint, config, drafts, draft_config, weights, context).check(checkpoint.source)
 
-        margin = int(drafts.config.get("block_size", 16)) if drafts is not None else 1
+        margin = draft_config.block_size if draft_config else 1
         with bar("loading", progress) as update:
             model: Target = MODELS[config.architecture](config, checkpoint, weights, context + margin, update)
         draft_model = None
-        if drafts is not None:
+        if drafts is not None and make_drafter is not None:
             parts = TargetParts(
                 source=checkpoint.source,
                 architecture=config.architecture,
@@ -75,7 +80,7 @@ def load(
                 embedding=model.embedding,
                 head=model.head,
             )
-            draft_model = _drafter_class(drafts)(drafts.config, drafts, parts, weights)
+            draft_model = make_drafter(drafts.config, drafts, parts, weights)
         return Engine(
             model,
             draft_model,
@@ -86,13 +91,25 @@ def load(
         )
 
 
+def _target_config(checkpoint: Checkpoint) -> ModelConfig:
+    named = checkpoint.config.get("architectures")
+    if isinstance(named, list) and named and named[0] in DRAFTERS:
+        raise ValueError(
+            f"target {checkpoint.source}: {named[0]} is a drafter; name it as drafter=…, and as target the model it was made for"
+        )
+    try:
+        return ModelConfig.from_dict(checkpoint.config)
+    except CheckpointError as e:
+        raise CheckpointError(f"{checkpoint.source}: {e}") from None
+
+
 def _context(asked: int | None, config: ModelConfig, source: str) -> int:
     limit = config.max_position_embeddings
     if asked is None:
         return min(limit, DEFAULT_CONTEXT)
-    if not 1 <= asked <= limit:
+    if not isinstance(asked, int) or not 1 <= asked <= limit:
         raise ValueError(
-            f"max_context={asked}, expected 1 to {limit}: {source} was trained for {limit} positions"
+            f"max_context={asked!r}, expected 1 to {limit}: {source} was trained for {limit} positions"
         )
     return asked
 
@@ -119,29 +136,24 @@ def _drafter_class(drafts: Checkpoint) -> Callable[..., Drafter]:
 
 
 def _plan(
-    checkpoint: Checkpoint, config: ModelConfig, drafts: Checkpoint | None, weights: str, context: int
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    drafts: Checkpoint | None,
+    draft_config: DFlashConfig | None,
+    weights: str,
+    context: int,
 ) -> MemoryPlan:
-    shape = layer_shape(config)
     parts = {"weights": weight_bytes(checkpoint.nbytes, weights)}
-    largest = max(2 * _elements(checkpoint, name) for name in checkpoint.names())
-    layers = [(config.num_layers, shape)]
+    largest = max((2 * torch.Size(checkpoint.shape(name)).numel() for name in checkpoint.names()), default=0)
+    layers = [(config.num_layers, layer_shape(config))]
     block, taps = 1, 0
-    if drafts is not None:
-        _drafter_class(drafts)
-        draft_config = DFlashConfig.from_dict(drafts.config, drafts.source)
+    if drafts is not None and draft_config is not None:
         parts["drafter"] = weight_bytes(drafts.nbytes, weights)
         layers.append((draft_config.layers, draft_config.shape))
         block, taps = draft_config.block_size, len(draft_config.tap_layers)
     parts |= buffer_bytes(layers, config.vocab_size, context, block, taps)
     parts["loading"] = 2 * largest
     return MemoryPlan(parts)
-
-
-def _elements(checkpoint: Checkpoint, name: str) -> int:
-    n = 1
-    for size in checkpoint.shape(name):
-        n *= size
-    return n
 
 
 def _cost_key(checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str) -> dict[str, Any]:

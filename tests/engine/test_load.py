@@ -1,0 +1,228 @@
+"""From names to an engine: the memory plan, pairs that do not fit, values that are refused, and what a generation reports."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+import tiny_engines
+import torch
+
+from specpilot import _C, load
+from specpilot.engine import memory
+from specpilot.engine.engine import buffer_bytes
+from specpilot.formats import open_checkpoint
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("load")
+
+
+@pytest.fixture(scope="module")
+def target(root):
+    return tiny_engines.save_target(root / "target")
+
+
+@pytest.fixture(scope="module")
+def drafter(root):
+    return tiny_engines.save_drafter(root / "drafter")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path))
+
+
+def test_what_cannot_fit_is_refused_with_the_numbers(target, drafter, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    with pytest.raises(
+        MemoryError, match=r"needs 0\.\d\d GB \(weights .*, drafter .*, KV cache .*, buffers .*\)"
+    ) as e:
+        load(target, drafter)
+    assert str(target) in str(e.value) and "smaller max_context" in str(e.value)
+
+
+def test_nothing_is_loaded_before_the_plan_is_checked(target, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(type(open_checkpoint(target)), "tensor", lambda *_: pytest.fail("a tensor was read"))
+    with pytest.raises(MemoryError):
+        load(target, None)
+
+
+def test_a_longer_context_needs_more(target, drafter, monkeypatch):
+    """The plan is what decides, so a context that just fits is loaded and one page more is refused."""
+    plans = []
+    real = memory.MemoryPlan.check
+    monkeypatch.setattr(
+        memory.MemoryPlan, "check", lambda self, *a: (plans.append(self.total), real(self, *a))
+    )
+    load(target, drafter, max_context=64)
+    monkeypatch.setattr(memory, "available", lambda: plans[0])
+    load(target, drafter, max_context=64)
+    with pytest.raises(MemoryError):
+        load(target, drafter, max_context=128)
+
+
+def test_the_plan_names_what_an_engine_allocates(target, drafter):
+    engine = load(target, drafter, max_context=96)
+    shapes = [(c.config.num_layers, c.shape) for c in (engine.target,)]
+    shapes.append((engine.drafter.config.layers, engine.drafter.shape))
+    parts = buffer_bytes(shapes, tiny_engines.VOCAB, 96, engine.drafter.block_size, 3)
+    assert parts["KV cache"] == engine._kv.nbytes + engine.drafter._kv.nbytes
+    work = [engine._work, engine.drafter._work]
+    buffers = [t for w in work for t in vars(w).values() if isinstance(t, torch.Tensor)]
+    buffers += [engine._taps.buffer, engine.drafter._logits]
+    assert 0.8 < parts["buffers"] / sum(t.nbytes for t in buffers) < 1.7
+
+
+def test_available_memory_is_the_least_of_machine_and_control_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    whole = memory.available()
+    assert whole > 10**8
+    (tmp_path / "memory.max").write_text("5000000\n")
+    (tmp_path / "memory.current").write_text("2000000\n")
+    assert memory.available() == 3000000
+    (tmp_path / "memory.current").write_text("6000000\n")
+    assert memory.available() == 0
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.available() > 10**8
+
+
+MISFITS = {  # message → changes of the drafter
+    "hidden size 96 in the drafter, 64 in the target": {"hidden_size": 96},
+    "vocabulary 352 in the drafter, 320 in the target": {"vocab_size": 352},
+    "target layers 8 in the drafter, 6 in the target": {"num_target_layers": 8},
+}
+
+
+@pytest.mark.parametrize("message", MISFITS)
+def test_a_drafter_of_another_target_is_refused(target, tmp_path, message):
+    wrong = tiny_engines.save_drafter(tmp_path / "wrong", **MISFITS[message])
+    with pytest.raises(ValueError, match=message) as e:
+        load(target, wrong)
+    assert str(wrong) in str(e.value) and str(target) in str(e.value)
+
+
+def test_a_config_that_is_not_understood_names_its_checkpoint(target, tmp_path):
+    copy = tiny_engines.edit(shutil.copytree(target, tmp_path / "copy"), attn_logit_scale=2.0)
+    with pytest.raises(ValueError, match="unknown key attn_logit_scale = 2.0") as e:
+        load(copy, None)
+    assert str(e.value).startswith(str(copy))
+
+
+def test_roles_taken_for_each_other_are_refused(target, drafter):
+    with pytest.raises(
+        ValueError, match="architecture 'LlamaForCausalLM' is not a drafter; known: DFlashDraftModel"
+    ):
+        load(target, target)
+    with pytest.raises(ValueError, match="DFlashDraftModel.*is a drafter"):
+        load(drafter, None)
+    with pytest.raises(ValueError, match="DFlashDraftModel.*is a drafter"):
+        load(drafter, target)
+
+
+BAD_VALUES = {
+    "weights='w8', expected 'w12' or 'bf16'": {"weights": "w8"},
+    "device='cuda': this release decodes on 'cpu'": {"device": "cuda"},
+    "max_context=0, expected 1 to 512": {"max_context": 0},
+    "max_context=513, expected 1 to 512: .* was trained for 512 positions": {"max_context": 513},
+    "max_context='64', expected": {"max_context": "64"},
+    "max_context=64.5, expected": {"max_context": 64.5},
+    "threads = 0: expected 1 to 1024": {"threads": 0},
+    "'no-such-model' is neither an existing path, nor a known name": {"drafter": "no-such-model"},
+}
+
+
+@pytest.mark.parametrize("message", BAD_VALUES)
+def test_values_are_checked(target, message):
+    with pytest.raises((ValueError, _C.KernelError), match=message):
+        load(target, **{"drafter": None, **BAD_VALUES[message]})
+
+
+def test_threads_are_set(target, threads):
+    load(target, None, threads=1)
+    assert _C.threads() == 1
+    load(target, None)
+    assert _C.threads() == 1  # left as they are
+
+
+def test_an_unknown_target_decodes_without_a_drafter_and_says_so(target, caplog):
+    with caplog.at_level(logging.WARNING, logger="specpilot"):
+        engine = load(target, max_context=64)
+    assert engine.drafter is None
+    assert (
+        f"no drafter is known for {target}: decoding one token at a time (name one: drafter=…)" in caplog.text
+    )
+    assert set(engine.decode([1, 2], max_new_tokens=5).stats.widths) == {1}
+
+
+def test_without_a_tokenizer_ids_are_decoded(root, target):
+    bare = tiny_engines.save_target(root / "bare", text=False)
+    engine = load(bare, None, max_context=64)
+    result = engine.decode([1, 2, 3], max_new_tokens=8)
+    assert result.text == "" and len(result.tokens) == 8
+    assert result.tokens == load(target, None, max_context=64).decode([1, 2, 3], max_new_tokens=8).tokens
+    with pytest.raises(ValueError, match="no tokenizer: pass token ids"):
+        engine.decode("hello")
+    with pytest.raises(ValueError, match="stop strings need a tokenizer"):
+        engine.decode([1, 2], stop="x")
+    assert list(engine.stream([1, 2, 3], max_new_tokens=8)) == []
+
+
+def test_stop_ids_are_those_of_the_checkpoint(root):
+    engine = load(tiny_engines.save_target(root / "stops", eos_token_id=7), None, max_context=64)
+    assert engine.stop_ids == {7, tiny_engines.tokenizer().eos_token_id}
+
+
+def test_two_engines_in_one_process_do_not_mix(root, target, drafter):
+    other = tiny_engines.save_target(root / "other", "qwen3")
+    engines = [load(target, drafter, max_context=100), load(other, drafter, max_context=64, weights="bf16")]
+    want = [e.decode([1, 2, 3], max_new_tokens=40, verify="ar").tokens for e in engines]
+    assert want[0] != want[1]
+    streams = [e.stream([1, 2, 3], max_new_tokens=40, verify="chain") for e in engines]
+    for pieces in zip(*streams, strict=False):  # in turns
+        assert len(pieces) == 2
+    for stream, tokens in zip(streams, want, strict=True):
+        list(stream)
+        assert stream.result.tokens == tokens
+
+
+@pytest.mark.parametrize("context", [2, 3, 9])
+def test_a_context_smaller_than_a_block(target, drafter, context):
+    engine = load(target, drafter, max_context=context)
+    want = load(target, None, max_context=context).decode([1], max_new_tokens=50)
+    assert len(want.tokens) == context - 1 and want.finish_reason == "length"
+    for verify in ("chain", "auto"):
+        assert engine.decode([1], max_new_tokens=50, verify=verify).tokens == want.tokens
+    with pytest.raises(ValueError, match=f"leaves no room in a context of {context}"):
+        engine.decode([1] * context)
+
+
+@pytest.mark.parametrize("verify", ["ar", "chain", "auto"])
+def test_statistics_add_up(target, drafter, verify):
+    s = load(target, drafter, max_context=200).decode([1, 2, 3], max_new_tokens=50, verify=verify).stats
+    assert (s.prompt_tokens, s.new_tokens) == (3, 50)
+    assert s.passes == sum(s.accepted.values()) == sum(s.widths.values())
+    assert sum(n * k for n, k in s.accepted.items()) == s.new_tokens - 1  # the first is the prefill's
+    assert s.tau == pytest.approx((s.new_tokens - 1) / s.passes)
+    assert all(w <= 8 for w in s.widths) and max(s.accepted) <= max(s.widths)
+    assert (
+        0 < s.prefill_seconds
+        and 0 < s.verify_seconds
+        and (s.draft_seconds > 0) == (verify != "ar" and set(s.widths) != {1})
+    )
+    assert s.draft_seconds + s.verify_seconds + s.overhead_seconds == pytest.approx(s.decode_seconds)
+    assert s.overhead_seconds > 0 and s.tokens_per_second == pytest.approx(49 / s.decode_seconds)
+    line = s.line()
+    assert f"{s.tokens_per_second:.1f} tok/s" in line and f"τ {s.tau:.2f}" in line and "50 new tokens" in line
+    assert s.to_dict()["accepted"] == dict(sorted(s.accepted.items()))
+
+
+def test_a_checkpoint_may_go_away_after_loading(target, tmp_path):
+    """Weights lie in memory of their own."""
+    copy = shutil.copytree(target, tmp_path / "copy")
+    engine = load(copy, None, max_context=64)
+    shutil.rmtree(copy)
+    assert engine.decode("hello", max_new_tokens=8).stats.new_tokens == 8
