@@ -12,11 +12,11 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from . import _C
+from .fetch import cache_dir
 from .machine import cpu_model, release
 
 log = logging.getLogger(__name__)
@@ -34,18 +34,23 @@ class StepCosts:
 
     def __init__(self, seconds: Mapping[int, float]) -> None:
         self._log = {w: math.log(s) for w, s in seconds.items()}
+        self._seen = dict.fromkeys(self._log, 0)
 
     def __getitem__(self, width: int) -> float:
         return math.exp(self._log[width])
 
     def observe(self, width: int, seconds: float) -> None:
-        """Half of a surprise is taken as common to all widths (a longer context, a busier machine), half as the width's own."""
+        """A part of a surprise is common to all widths (a busier machine, a longer context), the rest is the width's own; at first
+        most of it is common. The more has been seen, the less a surprise weighs."""
         if width not in self._log:
             return
-        surprise = 0.05 * max(-0.7, min(0.7, math.log(seconds) - self._log[width]))
+        surprise = max(-0.7, min(0.7, math.log(seconds) - self._log[width]))
+        common = max(0.05, 0.5 * 0.8 ** sum(self._seen.values()))
+        own = max(0.05, 0.5 * 0.8 ** self._seen[width] - common)
         for w in self._log:
-            self._log[w] += surprise
-        self._log[width] += surprise
+            self._log[w] += common * surprise
+        self._log[width] += own * surprise
+        self._seen[width] += 1
 
 
 def measure(run: Callable[[int], float], widths: Sequence[int], budget: float = BUDGET) -> dict[int, float]:
@@ -68,10 +73,13 @@ def _between(w: int, seconds: Mapping[int, float]) -> float:
     return seconds[low] + (seconds[high] - seconds[low]) * (w - low) / (high - low)
 
 
-def stored(facts: Mapping[str, Any], make: Callable[[], dict[int, float]]) -> dict[int, float]:
-    """``make()``, or what it gave an earlier process on the same machine, build and models."""
+def stored(
+    facts: Mapping[str, Any], widths: Sequence[int], make: Callable[[], dict[int, float]]
+) -> dict[int, float]:
+    """``make()``, seconds of these widths, or what it gave an earlier process on the same machine, build and models."""
     key = {
         **facts,
+        "widths": list(widths),
         "cpu": cpu_model(),
         "tier": _C.active_tier(),
         "threads": _C.threads(),
@@ -79,11 +87,11 @@ def stored(facts: Mapping[str, Any], make: Callable[[], dict[int, float]]) -> di
     }
     key["build"] = os.stat(_C.__file__).st_mtime_ns
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specpilot"
+    cache = cache_dir()
     path = cache / f"step-costs-{name}.json"
     try:
         kept = {int(w): float(s) for w, s in json.loads(path.read_text())["seconds"].items()}
-        if kept and all(0 < s < math.inf for s in kept.values()):
+        if kept.keys() == set(widths) and all(0 < s < math.inf for s in kept.values()):
             return kept
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # not measured yet, or not ours: measure
@@ -104,15 +112,16 @@ class Survival:
     The prior of a position is the chance of the one before it: where drafts do well, wider passes are worth a try.
     """
 
-    PRIOR, WEIGHT, DECAY = 0.7, 2.0, 0.95
+    PRIOR, WEIGHT, DECAY = 0.7, 2.0, 0.97
 
     def __init__(self, drafts: int) -> None:
         self._hits, self._trials = [0.0] * drafts, [0.0] * drafts
 
     def observe(self, width: int, emitted: int) -> None:
         """A pass of ``width`` rows emitted so many tokens: all but the last were drafts."""
-        for i in range(min(emitted, width - 1)):
-            self._trials[i] = self._trials[i] * self.DECAY + 1
+        judged = min(emitted, width - 1)
+        for i in range(len(self._trials)):
+            self._trials[i] = self._trials[i] * self.DECAY + (i < judged)
             self._hits[i] = self._hits[i] * self.DECAY + (i < emitted - 1)
 
     def expected(self, widths: Sequence[int]) -> list[float]:
@@ -147,31 +156,30 @@ class Fixed(WidthPolicy):
 
 
 class Auto(WidthPolicy):
-    """The width with the most expected tokens a second. Where that is 1, it drafts now and then, in case times have changed."""
+    """The width with the most expected tokens a second. Now and then it tries the best one above or below, in turns: times or
+    acceptance may have changed there."""
 
-    PATIENCE, LONGEST = (
-        32,
-        512,
-    )  # steps of width 1 before a probe; doubles with each probe that changes nothing
+    PATIENCE, LONGEST = 32, 512  # steps before a try; doubles with each that changes nothing
 
     def __init__(self, costs: Mapping[int, float]) -> None:
         self.widths = sorted(costs)
         self.costs, self.survival = StepCosts(costs), Survival(self.widths[-1] - 1)
+        self._best, self._up = 0, True
         self._patience, self._idle = self.PATIENCE, 0
 
     def width(self) -> int:
-        rates = [
-            e / self.costs[w] for e, w in zip(self.survival.expected(self.widths), self.widths, strict=True)
-        ]
+        expected = self.survival.expected(self.widths)
+        rates = [e / self.costs[w] for e, w in zip(expected, self.widths, strict=True)]
         best = rates.index(max(rates))
-        if best:
-            self._patience, self._idle = self.PATIENCE, 0
-        elif len(rates) > 1:
-            self._idle += 1
-            if self._idle > self._patience:
-                self._patience, self._idle = min(2 * self._patience, self.LONGEST), 0
-                best = rates.index(max(rates[1:]), 1)
-        return self.widths[best]
+        if best != self._best:
+            self._best, self._patience = best, self.PATIENCE
+        self._idle += 1
+        if self._idle <= self._patience or len(rates) == 1:
+            return self.widths[best]
+        self._patience, self._idle = min(2 * self._patience, self.LONGEST), 0
+        self._up = not self._up if 0 < best < len(rates) - 1 else best == 0
+        others = range(best + 1, len(rates)) if self._up else range(best)
+        return self.widths[max(others, key=rates.__getitem__)]
 
     def observe(self, width: int, emitted: int, seconds: float) -> None:
         self.survival.observe(width, emitted)

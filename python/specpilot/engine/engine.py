@@ -186,10 +186,7 @@ class Engine:
             finally:
                 self.release()
 
-        seconds = (
-            make() if self._cost_key is None else cost.stored({**self._cost_key, "widths": widths}, make)
-        )
-        return cost.Auto(seconds)
+        return cost.Auto(make() if self._cost_key is None else cost.stored(self._cost_key, widths, make))
 
     def acquire(self) -> None:
         """Takes the engine for one request."""
