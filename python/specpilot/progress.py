@@ -21,7 +21,8 @@ ProgressCallback = Callable[[int, int, str], None]
 
 @contextmanager
 def bar(what: str, enabled: bool = True) -> Iterator[ProgressCallback]:
-    """Yields a callback ``(done, total, item)`` that draws a bar on standard error; nothing is drawn when not enabled."""
+    """Yields a callback ``(done, total, item)`` that draws a bar on standard error; nothing is drawn when not enabled
+    or when standard error is no terminal."""
     if not enabled:
         yield lambda done, total, item: None
         return
@@ -32,7 +33,8 @@ def bar(what: str, enabled: bool = True) -> Iterator[ProgressCallback]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(what, total=None)
 
         def update(done: int, total: int, item: str) -> None:
