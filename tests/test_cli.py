@@ -96,6 +96,12 @@ def test_a_missing_drafter_is_said_once(run, target, answer, caplog):
     assert caplog.text.count("no drafter is known for") == 1
 
 
+@pytest.mark.parametrize("mode", ["--ar", "--verify=ar"])
+def test_one_token_at_a_time_opens_no_drafter(decode, answer, mode):
+    code, out, _ = decode("hello", "--drafter", "absent", mode)
+    assert code == 0 and out == answer.text + "\n"
+
+
 def test_info(run, threads):
     code, out, _ = run("info", "--threads", 1)
     assert code == 0 and "x86-pairs32" in out and "GB/s read, measured, 1 threads" in out

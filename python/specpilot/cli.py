@@ -68,9 +68,10 @@ def decode(
     from . import load
 
     text = sys.stdin.read() if prompt == "-" else prompt
+    verify = "ar" if ar else verify
     engine = load(
         target=target,
-        drafter=None if ar else _drafter(drafter),
+        drafter=None if verify == "ar" else _drafter(drafter),
         weights=weights,
         max_context=max_context,
         threads=threads,
@@ -79,7 +80,7 @@ def decode(
     )
     options = {
         "max_new_tokens": max_new_tokens,
-        "verify": "ar" if ar else verify,
+        "verify": verify,
         "system": system,
         "stop": stop or [],
         "enable_thinking": enable_thinking,

@@ -103,6 +103,16 @@ def test_messages_are_checked(engine):
         engine.decode([{"role": "system", "content": "a"}], system="b")
 
 
+def test_messages_that_a_template_refuses(directories):
+    engine = load(directories[0], None, max_context=CONTEXT)
+    engine.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(ValueError, match="chat template does not take these messages: roles must alternate"):
+        engine.encode("hello")
+    engine.tokenizer.chat_template = "{% for %}"
+    with pytest.raises(ValueError, match="chat template does not take"):
+        engine.encode("hello")
+
+
 BAD_OPTIONS = {
     "max_new_tokens is 0": {"max_new_tokens": 0},
     "max_new_tokens is 2.5": {"max_new_tokens": 2.5},
@@ -192,9 +202,9 @@ def test_an_interruption_anywhere_leaves_the_engine_usable(engine, monkeypatch):
 
 def test_control_c_ends_the_command_with_the_text_so_far(tmp_path):
     """A real signal to a real process: partial text, one line of statistics, exit code 130."""
-    target = tiny_engines.save_target(tmp_path / "target", max_position_embeddings=8192)
+    target = tiny_engines.save_target(tmp_path / "target", max_position_embeddings=40000)
     program = "from specpilot.cli import main; main()"
-    arguments = ["decode", "hello", "--target", str(target), "--drafter", "none"]
+    arguments = ["decode", "hello", "--target", str(target), "--max-context", "40000", "--ar"]
     env = {**os.environ, "PYTHONPATH": str(Path(_C.__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-c", program, *arguments, "--max-new-tokens", "1000000"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
@@ -203,9 +213,8 @@ def test_control_c_ends_the_command_with_the_text_so_far(tmp_path):
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors.decode()
-    assert len(first) == 20 and rest.endswith(b"\n") and b"tok/s" in errors and b"interrupted" in errors
+    assert first and rest.endswith(b"\n") and b"tok/s" in errors and b"interrupted" in errors
     assert b"Traceback" not in errors
     given = (first + rest)[:-1].decode()
-    want = load(target, None).decode("hello", max_new_tokens=8000).text
-    assert want.startswith(given.rstrip("\ufffd"))  # it may have ended inside a character
-    assert 0 < len(given) < len(want)
+    want = load(target, None).decode("hello", max_new_tokens=2000).text
+    assert want.startswith(given.rstrip("\ufffd")[: len(want)])  # it may have ended inside a character

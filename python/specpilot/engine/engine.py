@@ -24,11 +24,16 @@ CHUNK = 512  # rows of a prefill call at most
 PLANNED = ("tree", "two-level")
 
 
+def chunk_rows(block: int, max_context: int) -> int:
+    """Rows of the largest call: a prefill's, or a block's."""
+    return max(block, min(CHUNK, max_context))
+
+
 def buffer_bytes(
     layers: Sequence[tuple[int, LayerShape]], vocab: int, max_context: int, block: int, taps: int
 ) -> dict[str, int]:
     """What an engine allocates besides weights: ``layers`` are (count, shape) of the target and, if any, the drafter."""
-    chunk = max(block, min(CHUNK, max_context))
+    chunk = chunk_rows(block, max_context)
     kv = sum(KvCache.bytes_for(n, s.kv_heads, s.head_dim, max_context + block) for n, s in layers)
     hidden = layers[0][1].hidden
     work = sum(Work.bytes_for(s, chunk) for _, s in layers) + 2 * block * (vocab + hidden) * len(layers)
@@ -71,7 +76,7 @@ class Engine:
         self._cost_key = cost_key
         config, block = target.config, drafter.block_size if drafter else 1
         slots = max_context + block
-        chunk = max(block, min(CHUNK, max_context))
+        chunk = chunk_rows(block, max_context)
         self._kv = KvCache(config.num_layers, target.shape.kv_heads, target.shape.head_dim, slots)
         pool = PagePool(page_order(self._kv.pages)) if page_order else PagePool.of(self._kv.pages)
         self._table = SlotTable(pool, 1, slots)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import Any, Union, cast
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 Message = Mapping[str, Any]
@@ -64,7 +65,10 @@ def encode(
             raise ValueError("system is given twice: as an argument and among the messages")
         messages = [{"role": "system", "content": system}, *messages]
     known: dict[str, Any] = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
+    try:
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **known)
+    except TemplateError as e:
+        raise ValueError(f"the target's chat template does not take these messages: {e}") from e
     return _checked(tokenizer(text, add_special_tokens=False).input_ids, vocab)
 
 

@@ -39,7 +39,7 @@ class Stats:
 
     @property
     def overhead_seconds(self) -> float:
-        """Decoding time outside drafter and target: Python, detokenising, the consumer of a stream."""
+        """Decoding time outside drafter and target: the loop, the width policy, detokenising."""
         return self.decode_seconds - self.draft_seconds - self.verify_seconds
 
     @property
