@@ -83,9 +83,11 @@ def open_checkpoint(source: str | Path, to_bf16: bool = False) -> Checkpoint:
 
     path = zoo.resolve_target(source)
     if path.is_dir():
-        from .safetensors_dir import SafetensorsDir
+        from .safetensors_dir import SafetensorsDir, read_config
+        from .w12_config import is_w12
+        from .w12_dir import W12Dir
 
-        return SafetensorsDir(path, to_bf16)
+        return (W12Dir if is_w12(read_config(path)) else SafetensorsDir)(path, to_bf16)
     if path.suffix == ".gguf":
         from .gguf_file import GgufFile
 

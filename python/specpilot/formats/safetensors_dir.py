@@ -13,16 +13,17 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from .checkpoint import Checkpoint
 from .errors import CheckpointError
 from .safetensors_header import TensorInfo, read_header, read_json
+from .w12_config import VERSION_KEY
 
 _INDEX = "model.safetensors.index.json"
-_ROUNDED = ("F16", "F32")
+ROUNDED = ("F16", "F32")
 
 
 class SafetensorsDir(Checkpoint):
     def __init__(self, directory: Path, to_bf16: bool = False) -> None:
         self.source = str(directory)
         self._directory = directory
-        self.config = read_json(_existing(directory / "config.json"))
+        self.config = read_config(directory)
         generation = directory / "generation_config.json"
         self.generation_config = read_json(generation) if generation.exists() else {}
         self._tokenizer: PreTrainedTokenizerBase | None = None
@@ -31,8 +32,8 @@ class SafetensorsDir(Checkpoint):
 
         self._shard_of: dict[str, Path] = {}
         self._info: dict[str, TensorInfo] = {}
-        for shard, expected in _shards(directory).items():
-            tensors = read_header(shard).tensors
+        for shard, expected in shards(directory).items():
+            tensors = self._open(shard)
             missing = next((name for name in expected or () if name not in tensors), None)
             if missing is not None:
                 raise CheckpointError(
@@ -50,10 +51,9 @@ class SafetensorsDir(Checkpoint):
 
     def tensor(self, name: str) -> torch.Tensor:
         info = self._known(name)
-        if info.dtype not in ("BF16", *_ROUNDED):
+        if info.dtype not in ("BF16", *ROUNDED):
             raise CheckpointError(f"{self._shard_of[name]}: tensor {name} is {info.dtype}, expected BF16")
-        value = self._read(name)
-        return value.clone() if value.dtype == torch.bfloat16 else value.to(torch.bfloat16)
+        return self._read(self._shard_of[name], name)
 
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         has_one = any(
@@ -69,14 +69,24 @@ class SafetensorsDir(Checkpoint):
     def close(self) -> None:
         self._files.clear()
 
-    def _read(self, name: str) -> torch.Tensor:
-        shard = self._shard_of[name]
+    def _open(self, shard: Path) -> dict[str, TensorInfo]:
+        """The tensors that a file holds."""
+        header = read_header(shard)
+        if VERSION_KEY in header.metadata:
+            raise CheckpointError(
+                f"{shard}: is a w12 file, but config.json beside it does not say so; take the one packed with it"
+            )
+        return header.tensors
+
+    def _read(self, shard: Path, name: str) -> torch.Tensor:
+        """The bf16 values of a tensor of one of the float types."""
         try:
             if shard not in self._files:
                 self._files[shard] = safe_open(shard, framework="pt")
-            return self._files[shard].get_tensor(name)
+            value = self._files[shard].get_tensor(name)
         except (SafetensorError, OSError, RuntimeError) as e:
             raise CheckpointError(f"{shard}: tensor {name} cannot be read: {e}") from e
+        return value.clone() if value.dtype == torch.bfloat16 else value.to(torch.bfloat16)
 
     def _known(self, name: str) -> TensorInfo:
         try:
@@ -93,7 +103,9 @@ class SafetensorsDir(Checkpoint):
             )
 
     def _check_dtypes(self, to_bf16: bool) -> None:
-        rounded = [name for name, info in self._info.items() if info.dtype in _ROUNDED and not _derived(name)]
+        rounded = [
+            name for name, info in self._info.items() if info.dtype in ROUNDED and not is_derived(name)
+        ]
         if not rounded:
             return
         name, dtype = rounded[0], self._info[rounded[0]].dtype
@@ -109,18 +121,20 @@ class SafetensorsDir(Checkpoint):
         )
 
 
-def _derived(name: str) -> bool:
+def is_derived(name: str) -> bool:
     """Old Llama checkpoints carry rotary frequencies; they follow from the config and are never read."""
     return name.endswith("rotary_emb.inv_freq")
 
 
-def _existing(path: Path) -> Path:
+def read_config(directory: Path) -> dict[str, Any]:
+    """config.json of a model directory."""
+    path = directory / "config.json"
     if not path.is_file():
-        raise CheckpointError(f"{path.parent}: no {path.name}; expected a Hugging Face model directory")
-    return path
+        raise CheckpointError(f"{directory}: no config.json; expected a Hugging Face model directory")
+    return read_json(path)
 
 
-def _shards(directory: Path) -> dict[Path, list[str] | None]:
+def shards(directory: Path) -> dict[Path, list[str] | None]:
     """Shard files with the tensor names the index places in each; None where there is no index."""
     index = directory / _INDEX
     if not index.exists():
@@ -131,14 +145,14 @@ def _shards(directory: Path) -> dict[Path, list[str] | None]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{index}: weight_map must map tensor names to files")
-    shards: dict[Path, list[str] | None] = {}
+    found: dict[Path, list[str] | None] = {}
     for name, file in weight_map.items():
         if not isinstance(file, str) or file != Path(file).name:
             raise CheckpointError(f"{index}: tensor {name} lies in {file!r}, expected a plain file name")
         shard = directory / file
-        if shard not in shards:
+        if shard not in found:
             if not shard.is_file():
                 raise CheckpointError(f"{directory}: shard {file} is missing (tensor {name} lies there)")
-            shards[shard] = []
-        shards[shard].append(name)  # type: ignore[union-attr]
-    return shards
+            found[shard] = []
+        found[shard].append(name)  # type: ignore[union-attr]
+    return found

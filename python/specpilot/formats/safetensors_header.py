@@ -31,6 +31,12 @@ class TensorInfo(NamedTuple):
 class Header(NamedTuple):
     tensors: dict[str, TensorInfo]
     metadata: dict[str, str]
+    text: bytes  # the JSON as it lies in the file, padding included
+
+    @property
+    def data_begin(self) -> int:
+        """Where the tensors' data starts in the file."""
+        return 8 + len(self.text)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -77,16 +83,23 @@ def read_header(path: Path) -> Header:
                 raise CheckpointError(
                     f"{path}: cut short in its header ({length} bytes declared, {size - 8} there)"
                 )
-            entries = parse_json(file.read(length), f"{path}: header")
+            text = file.read(length)
     except OSError as e:
         raise CheckpointError(f"{path}: cannot be read: {e.strerror}") from e
+    return parse_header(text, str(path), size - 8 - length)
 
+
+def parse_header(text: bytes, path: str, data: int | None = None) -> Header:
+    """The header of a file with ``data`` bytes of tensors; as many as the tensors take when None."""
+    entries = parse_json(text, f"{path}: header")
     metadata = entries.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{path}: __metadata__ must map names to strings")
     tensors = {name: _tensor_info(path, name, entry) for name, entry in entries.items()}
+    if data is None:
+        data = max((info.end for info in tensors.values()), default=0)
 
-    data, position = size - 8 - length, 0
+    position = 0
     for name, info in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if info.begin != position:
             fault = "overlaps the tensor before it" if info.begin < position else "leaves a hole before it"
@@ -98,10 +111,10 @@ def read_header(path: Path) -> Header:
         position = info.end
     if position != data:
         raise CheckpointError(f"{path}: {data - position} bytes after the last tensor belong to none")
-    return Header(tensors, metadata)
+    return Header(tensors, metadata, text)
 
 
-def _tensor_info(path: Path, name: str, entry: Any) -> TensorInfo:
+def _tensor_info(path: str, name: str, entry: Any) -> TensorInfo:
     def fail(what: str) -> CheckpointError:
         return CheckpointError(f"{path}: tensor {name}: {what}")
 
