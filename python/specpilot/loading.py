@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .formats.errors import CheckpointError
 from .formats.run_layout import Format, run_weight
 from .formats.slabs import Slabs
 from .layers import Layer, LayerShape, Linear
@@ -24,6 +25,15 @@ class TensorSource(Protocol):
     def shape(self, name: str) -> tuple[int, ...]: ...
 
     def tensor(self, name: str) -> Tensor: ...
+
+
+def check_shape(source: TensorSource, name: str, *shape: int) -> None:
+    """Refuses a tensor that is not of the shape that the config gives it."""
+    got = source.shape(name)
+    if tuple(got) != shape:
+        raise CheckpointError(
+            f"{source.source}: tensor {name} is {list(got)}, by the config it is {list(shape)}"
+        )
 
 
 class Loader:
@@ -45,12 +55,8 @@ class Loader:
     def tensor(self, name: str, *shape: int) -> Tensor:
         """The bf16 values of a tensor that must have this shape."""
         if name not in self._names:
-            raise ValueError(f"{self._source.source}: tensor {name} is missing")
-        got = self._source.shape(name)
-        if tuple(got) != shape:
-            raise ValueError(
-                f"{self._source.source}: tensor {name} is {list(got)}, by the config it is {list(shape)}"
-            )
+            raise CheckpointError(f"{self._source.source}: tensor {name} is missing")
+        check_shape(self._source, name, *shape)
         value = self._source.tensor(name)
         self.skip(name)
         return value
@@ -107,7 +113,7 @@ class Loader:
         left = sorted(self._names - self._taken)
         if left:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-            raise ValueError(
+            raise CheckpointError(
                 f"{self._source.source}: tensors unknown to this architecture: {', '.join(left[:3])}{more}"
             )
 

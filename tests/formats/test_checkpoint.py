@@ -88,7 +88,7 @@ def test_shards_are_checked_against_the_index(tmp_path):
     write(extra=shard)
     refused(tmp_path, shard, "tensor extra is missing")
     write(extra="../" + shard)
-    refused(tmp_path, "extra", "plain file name")
+    refused(tmp_path, "extra", "plain name")
     write(extra="gone.safetensors")
     refused(tmp_path, "gone.safetensors is missing")
     index.write_text("{}")

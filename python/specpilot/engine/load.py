@@ -15,7 +15,7 @@ from ..drafters import DRAFTERS, Drafter, TargetParts
 from ..drafters.dflash_config import DFlashConfig
 from ..formats import Checkpoint, CheckpointError, open_checkpoint
 from ..models import MODELS, ModelConfig, Target
-from ..models.decoder import layer_shape
+from ..models.decoder import check_sizes, layer_shape
 from ..progress import bar
 from .engine import Engine, buffer_bytes
 from .memory import MemoryPlan, weight_bytes
@@ -57,6 +57,7 @@ def load(
     with ExitStack() as stack:
         checkpoint = stack.enter_context(open_checkpoint(target, to_bf16))
         config = _target_config(checkpoint)
+        check_sizes(config, checkpoint)
         context = _context(max_context, config, checkpoint.source)
         drafts = _open_drafter(drafter, checkpoint, to_bf16)
         make_drafter, draft_config = None, None

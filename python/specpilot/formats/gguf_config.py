@@ -63,10 +63,10 @@ def hf_config(source: str, header: GgufHeader, rope_factors: list[float] | None)
     """The config.json that this file's model would have."""
     metadata = header.metadata
     architecture = metadata.get("general.architecture")
-    if architecture not in _ARCHITECTURES:
+    if not isinstance(architecture, str) or architecture not in _ARCHITECTURES:
         known = ", ".join(_ARCHITECTURES)
         raise CheckpointError(f"{source}: general.architecture is {architecture!r}, known: {known}")
-    if metadata.get("general.type", "model") != "model" or metadata.get("split.count", 1) > 1:
+    if metadata.get("general.type", "model") != "model" or metadata.get("split.count", 1) not in (0, 1):
         raise CheckpointError(
             f"{source}: an adapter or a part of a split model; merge it into one file first"
         )
@@ -95,7 +95,7 @@ class _Reader:
 
     def real(self, key: str, default: float | None = None) -> float:
         value = self.own.get(key, default)
-        if not isinstance(value, (int, float)) or not 0 < value < 1e38:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e38:
             raise CheckpointError(
                 f"{self.source}: {self.prefix}{key} is {value!r}, expected a positive number"
             )
@@ -116,6 +116,11 @@ class _Reader:
             raise CheckpointError(
                 f"{self.source}: tensor token_embd.weight is missing or not two-dimensional"
             )
+        rows = embedding.shape[0]
+        if self.size("vocab_size", rows) != rows:
+            raise CheckpointError(
+                f"{self.source}: {self.prefix}vocab_size is {self.own['vocab_size']}, token_embd.weight has {rows} rows"
+            )
         tokens = {
             f"{name}_token_id": header.metadata.get(f"tokenizer.ggml.{key}_token_id")
             for name, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding"))
@@ -131,7 +136,7 @@ class _Reader:
             "num_attention_heads": heads,
             "num_key_value_heads": self.size("attention.head_count_kv", heads),
             "head_dim": head_dim,
-            "vocab_size": embedding.shape[0],
+            "vocab_size": rows,
             "max_position_embeddings": self.size("context_length"),
             "rms_norm_eps": self.real("attention.layer_norm_rms_epsilon"),
             "attention_bias": "blk.0.attn_q.bias" in header.tensors,

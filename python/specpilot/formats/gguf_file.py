@@ -61,7 +61,7 @@ class GgufFile(Checkpoint):
 
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         if self._tokenizer is None and "tokenizer.ggml.model" in self._header.metadata:
-            self._tokenizer = build_tokenizer(self.source, self._header.metadata)
+            self._tokenizer = build_tokenizer(self.source, self._header.metadata, self.config["vocab_size"])
         return self._tokenizer
 
     def close(self) -> None:
@@ -117,4 +117,5 @@ class GgufFile(Checkpoint):
 def _dequantized(data: np.ndarray, type_: GGMLQuantizationType) -> torch.Tensor:
     if type_ == GGMLQuantizationType.BF16:
         return torch.from_numpy(data.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(dequantize(data, type_))
+    with np.errstate(all="ignore"):  # a block's scale may be NaN or infinite; so are its weights then
+        return torch.from_numpy(dequantize(data, type_))

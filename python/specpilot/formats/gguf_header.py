@@ -19,6 +19,7 @@ from .errors import CheckpointError
 MAX_RANK = 4  # ggml's
 MAX_ALIGNMENT = 1 << 16
 MAX_ITEMS = 1 << 22  # of an array; vocabularies have some 10^5
+MAX_STRING = 1 << 24  # bytes; chat templates have some 10^4
 _VERSIONS = (2, 3)
 _SMALLEST_KV = 8 + 4 + 1  # an empty key, a type, one byte
 _SMALLEST_TENSOR = 8 + 4 + 4 + 8  # an empty name, no dims, type and offset
@@ -77,7 +78,10 @@ class _Cursor:
         return self.unpack(code, what)[0]
 
     def string(self, what: str) -> str:
-        data = self.take(self.number("Q", what), what)
+        length = self.number("Q", what)
+        if length > MAX_STRING:
+            raise self.fail(f"{what} declares {length} bytes; the limit is {MAX_STRING}")
+        data = self.take(length, what)
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as e:
@@ -177,4 +181,6 @@ def _placed(cursor: _Cursor, relative: dict[str, GgufTensor], alignment: int) ->
         if end > cursor.size:
             raise cursor.fail(f"cut short: tensor {name} ends at byte {end}, the file has {cursor.size}")
         expected = aligned(tensor.begin + tensor.nbytes)
+    if cursor.size > start + expected:
+        raise cursor.fail(f"{cursor.size - start - expected} bytes after the last tensor belong to none")
     return {name: t._replace(begin=start + t.begin) for name, t in relative.items()}

@@ -46,15 +46,19 @@ _PRE_TOKENIZERS = {
 }
 
 
-def build_tokenizer(source: str, metadata: dict[str, Any]) -> PreTrainedTokenizerBase:
-    """A fast tokenizer with the file's special tokens and chat template."""
+def build_tokenizer(source: str, metadata: dict[str, Any], rows: int) -> PreTrainedTokenizerBase:
+    """A fast tokenizer with the file's special tokens and chat template, for an embedding of ``rows`` tokens."""
     model, pre = metadata["tokenizer.ggml.model"], metadata.get("tokenizer.ggml.pre")
-    if model != "gpt2" or pre not in _PRE_TOKENIZERS:
+    if model != "gpt2" or not isinstance(pre, str) or pre not in _PRE_TOKENIZERS:
         raise CheckpointError(
             f"{source}: tokenizer {model!r} with pre-tokenizer {pre!r} is not known (known: gpt2 with "
             f"{', '.join(_PRE_TOKENIZERS)}); use the model's Hugging Face directory"
         )
     tokens = _strings(source, metadata, "tokens")
+    if len(tokens) != rows:
+        raise CheckpointError(
+            f"{source}: tokenizer.ggml.tokens has {len(tokens)} entries, token_embd.weight {rows} rows"
+        )
     kinds = metadata.get("tokenizer.ggml.token_type", [1] * len(tokens))
     if not isinstance(kinds, list) or len(kinds) != len(tokens):
         raise CheckpointError(
@@ -87,12 +91,18 @@ def build_tokenizer(source: str, metadata: dict[str, Any]) -> PreTrainedTokenize
     }
     if metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe") and "bos_token" in roles:
         bos = roles["bos_token"]
-        tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
-        )
+        try:
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=[bos, "$A"], pair=[bos, "$A", "$B"], special_tokens=[(bos, vocabulary[bos])]
+            )
+        except ValueError as e:
+            raise CheckpointError(f"{source}: the text {bos!r} of tokenizer.ggml.bos_token_id: {e}") from e
+    template = metadata.get("tokenizer.chat_template")
+    if not isinstance(template, (str, type(None))):
+        raise CheckpointError(f"{source}: tokenizer.chat_template is {template!r}, expected a text")
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=template,
         clean_up_tokenization_spaces=False,
         **roles,
     )

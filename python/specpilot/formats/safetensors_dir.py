@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,13 @@ class SafetensorsDir(Checkpoint):
             (self._directory / name).exists() for name in ("tokenizer.json", "tokenizer_config.json")
         )
         if self._tokenizer is None and has_one:
+            for path in self._directory.iterdir():
+                if path.exists() and not path.is_file() and not path.is_dir():
+                    raise CheckpointError(f"{path}: is no regular file")  # a pipe would wait for a writer
             try:
-                self._tokenizer = AutoTokenizer.from_pretrained(self._directory, local_files_only=True)
+                self._tokenizer = AutoTokenizer.from_pretrained(
+                    self._directory, local_files_only=True, trust_remote_code=False
+                )
             except Exception as e:  # it parses several untrusted files and raises whatever comes up
                 raise CheckpointError(f"{self.source}: its tokenizer cannot be loaded: {e}") from e
         return self._tokenizer
@@ -147,11 +153,13 @@ def shards(directory: Path) -> dict[Path, list[str] | None]:
         raise CheckpointError(f"{index}: weight_map must map tensor names to files")
     found: dict[Path, list[str] | None] = {}
     for name, file in weight_map.items():
-        if not isinstance(file, str) or file != Path(file).name:
-            raise CheckpointError(f"{index}: tensor {name} lies in {file!r}, expected a plain file name")
+        if not isinstance(file, str) or file != Path(file).name or not file.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{index}: tensor {name} lies in {file!r}, expected the plain name of a .safetensors file"
+            )
         shard = directory / file
         if shard not in found:
-            if not shard.is_file():
+            if not os.path.isfile(shard):  # pathlib raises for a name that is too long
                 raise CheckpointError(f"{directory}: shard {file} is missing (tensor {name} lies there)")
             found[shard] = []
         found[shard].append(name)  # type: ignore[union-attr]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,11 @@ class Header(NamedTuple):
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from an untrusted file."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would wait for a writer
+            raise CheckpointError(f"{path}: is no regular file")
+        size = path.stat().st_size
+        if size > MAX_HEADER:
+            raise CheckpointError(f"{path}: has {size} bytes; the limit is {MAX_HEADER}")
         return parse_json(path.read_bytes(), str(path))
     except OSError as e:
         raise CheckpointError(f"{path}: cannot be read: {e.strerror}") from e
@@ -51,8 +57,7 @@ def parse_json(text: bytes, what: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
             raise CheckpointError(f"{what}: the key {twice!r} appears twice")
         return found
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from .. import ops
 from ..formats.run_layout import Format
 from ..layers import Cache, LayerShape, Taps, run_layer
-from ..loading import Loader, TensorSource
+from ..loading import Loader, TensorSource, check_shape
 from ..progress import ProgressCallback
 from .base import Target, TargetRows, Work
 from .config import ModelConfig, rope_tables
@@ -23,6 +23,15 @@ def layer_shape(config: ModelConfig) -> LayerShape:
         eps=config.rms_norm_eps,
         scale=config.head_dim**-0.5,
     )
+
+
+def check_sizes(config: ModelConfig, checkpoint: TensorSource) -> None:
+    """Refuses sizes that are not those of the checkpoint's tensors, before memory is planned by them."""
+    shape, last = layer_shape(config), f"model.layers.{config.num_layers - 1}"
+    check_shape(checkpoint, "model.embed_tokens.weight", config.vocab_size, shape.hidden)
+    for name, heads in (("q_proj", shape.heads), ("k_proj", shape.kv_heads)):
+        check_shape(checkpoint, f"{last}.self_attn.{name}.weight", heads * shape.head_dim, shape.hidden)
+    check_shape(checkpoint, f"{last}.mlp.down_proj.weight", shape.hidden, shape.intermediate)
 
 
 class DecoderTarget(Target):
