@@ -14,6 +14,7 @@ from pathlib import Path
 
 import attacks
 import attacks_gguf
+import attacks_w12
 import pytest
 import torch
 from edits import FILE, split
@@ -24,6 +25,7 @@ from tiny_models import gguf_file, tiny_model
 
 from specpilot import load
 from specpilot.formats import open_checkpoint
+from specpilot.formats.pack import pack_directory
 
 CPU_S, WALL_S, MEMORY = 2, 30, 100 << 20  # one slab of weights is a third of the memory
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # its shadow memory knows no such limit
@@ -121,6 +123,14 @@ def sharded(tmp_path_factory) -> tuple[Path, Tensors]:
 
 
 @pytest.fixture(scope="module")
+def packed(single, tmp_path_factory) -> tuple[Path, Tensors]:
+    path = tmp_path_factory.mktemp("packed") / "m"
+    pack_directory(single[0], path)
+    assert changed(path, single[1]) == []
+    return path, single[1]
+
+
+@pytest.fixture(scope="module")
 def gguf(tmp_path_factory) -> tuple[Path, Tensors]:
     tokenizer = {
         "model": "gpt2",
@@ -154,6 +164,13 @@ def test_shards(sharded, tmp_path, name):
     check(tmp_path / "m", sharded[1], words)
 
 
+@pytest.mark.parametrize("name", attacks_w12.ATTACKS)
+def test_w12(packed, tmp_path, name):
+    mutate, words = attacks_w12.ATTACKS[name]
+    mutate(shutil.copytree(packed[0], tmp_path / "m"))
+    check(tmp_path / "m", packed[1], words)
+
+
 @pytest.mark.parametrize("name", attacks_gguf.ATTACKS)
 def test_gguf(gguf, tmp_path, name):
     mutate, words = attacks_gguf.ATTACKS[name]
@@ -164,8 +181,9 @@ def test_gguf(gguf, tmp_path, name):
     check(tmp_path / "m.gguf", gguf[1], words)
 
 
-def test_safetensors_cut_anywhere_is_refused(single, tmp_path):
-    directory = shutil.copytree(single[0], tmp_path / "m")
+@pytest.mark.parametrize("kind", ["single", "packed"])
+def test_safetensors_cut_anywhere_is_refused(kind, request, tmp_path):
+    directory = shutil.copytree(request.getfixturevalue(kind)[0], tmp_path / "m")
     file = directory / FILE
     entries, data = split(directory)
     start = file.stat().st_size - len(data)
@@ -209,6 +227,21 @@ def test_safetensors_flipped_bits(single, tmp_path, seed):
     for bit in rng.sample(range(8 * start, 8 * len(content)), 5):
         file.write_bytes(flipped(content, bit))
         assert len(changed(directory, good) or ()) == 1, bit
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_w12_flipped_bits(packed, tmp_path, seed):
+    """In the data: always refused, by the checksums."""
+    directory, good = shutil.copytree(packed[0], tmp_path / "m"), packed[1]
+    file, rng = directory / FILE, random.Random(seed)
+    content = file.read_bytes()
+    start = len(content) - len(split(directory)[1])
+    for bit in rng.sample(range(8 * start), 60):
+        file.write_bytes(flipped(content, bit))
+        assert not changed(directory, good), bit
+    for bit in rng.sample(range(8 * start, 8 * len(content)), 20):
+        file.write_bytes(flipped(content, bit))
+        assert changed(directory, good) is None, bit
 
 
 @pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json"])

@@ -22,7 +22,7 @@ def is_w12(config: dict[str, Any]) -> bool:
 
 def check_version(version: object, where: str) -> None:
     """Refuses versions of the format that this release does not know."""
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise CheckpointError(
             f"{where}: w12 version {version}; this release reads version {VERSION}: upgrade specpilot"
         )

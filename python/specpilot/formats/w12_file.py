@@ -12,7 +12,7 @@ from . import w12
 from .errors import CheckpointError
 from .safetensors_file import TORCH_DTYPE, SafetensorsReader, as_bytes
 from .safetensors_header import Header, TensorInfo, parse_header, parse_json
-from .w12_config import VERSION_KEY, check_version
+from .w12_config import VERSION, VERSION_KEY, check_version
 
 HEADER_KEY, SHA256_KEY, CRC32_KEY = "w12_header", "w12_sha256", "w12_crc32"
 REMEDY = "pack the original again, or get a fresh copy of the file"
@@ -50,7 +50,7 @@ class W12File:
             raise CheckpointError(
                 f"{path}: config.json says w12, but the file holds no {VERSION_KEY} in its metadata; {REMEDY}"
             )
-        check_version(int(version) if version.isdecimal() else version, str(path))
+        check_version(VERSION if version == str(VERSION) else version, str(path))
         missing = next((key for key in (HEADER_KEY, SHA256_KEY, CRC32_KEY) if key not in metadata), None)
         if missing:
             raise self._broken(f"no {missing} in its metadata")
