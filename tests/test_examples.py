@@ -44,4 +44,5 @@ def test_stream(run):
 
 def test_every_example_has_a_test():
     tested = {name.removeprefix("test_") + ".py" for name in globals() if name.startswith("test_")}
+    tested |= {p.name.removeprefix("test_") for p in Path(__file__).parent.rglob("test_*.py")}
     assert {p.name for p in EXAMPLES.glob("*.py")} <= tested

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 import zlib
 
 import pytest
+import tiny_engines
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -16,6 +18,7 @@ from w12_model import adversarial, gaussian, tensor_of
 from specpilot.engine.load import load
 from specpilot.formats import open_checkpoint, w12
 from specpilot.formats.pack import pack_directory, unpack_directory
+from specpilot.formats.safetensors_file import SafetensorsReader
 
 CASES = adversarial()
 
@@ -62,12 +65,13 @@ def test_what_transformers_saves(tmp_path, shard, tied, assert_bits_equal):
 
 
 def test_the_engine_decodes_the_same_from_both(tmp_path):
-    src = tmp_path / "src"
-    tiny_model().save_pretrained(src, max_shard_size="40KB")
+    src, drafter = tiny_engines.save_target(tmp_path / "src"), tiny_engines.save_drafter(tmp_path / "drafts")
     pack_directory(src, tmp_path / "packed")
-    plain, packed = (load(tmp_path / name, drafter=None) for name in ("src", "packed"))
-    texts = [e.decode([3, 1, 4, 1, 5], max_new_tokens=20).tokens for e in (plain, packed)]
-    assert texts[0] == texts[1] and len(texts[0]) == 20
+    pack_directory(drafter, tmp_path / "packed drafts")
+    pairs = (src, drafter), (tmp_path / "packed", tmp_path / "packed drafts")
+    plain, packed = (load(*pair).decode("hello", max_new_tokens=20, verify="chain") for pair in pairs)
+    assert plain.tokens == packed.tokens and plain.text == packed.text and len(plain.tokens) == 20
+    assert plain.stats.tau == packed.stats.tau
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -228,21 +232,31 @@ def test_tensors_outside_the_index_come_back_too(tmp_path):
 
 
 def test_memory_is_bounded_by_the_largest_tensor(tmp_path, monkeypatch):
-    """No tensor is read while another is held."""
-    from specpilot.formats.safetensors_file import SafetensorsReader
-
+    """No weight is read while another is held."""
     src = plain_directory(tmp_path / "src", {f"w{i}": gaussian(64, 64, i) for i in range(6)})
     alive, read = [], SafetensorsReader.get_tensor
 
     def counted(self, name):
-        import weakref
-
         tensor = read(self, name)
         if "w12" not in name:
-            assert sum(ref() is not None for ref in alive) <= 1
+            assert not any(ref() is not None for ref in alive)
             alive.append(weakref.ref(tensor))
         return tensor
 
     monkeypatch.setattr(SafetensorsReader, "get_tensor", counted)
     pack_directory(src, tmp_path / "packed")
     assert len(alive) == 12
+
+
+@pytest.mark.slow
+def test_the_default_model_takes_12_bits_a_weight(tmp_path, smollm2, assert_bits_equal):
+    with open_checkpoint(smollm2) as model:
+        tensors = {name: model.tensor(name) for name in model.names()}
+    src = plain_directory(tmp_path / "src", tensors)
+    packed, report = round_trip(src, tmp_path)
+    assert 12.00 <= report.bits_per_weight <= 12.01
+    assert report.bytes_out <= 12.02 / 16 * report.bytes_in  # headers and all
+    assert sum(row.exceptions for row in report.tensors) < 1e-4 * sum(t.numel() for t in tensors.values())
+    with open_checkpoint(packed) as checkpoint:
+        for name, value in tensors.items():
+            assert_bits_equal(checkpoint.tensor(name), value, name)

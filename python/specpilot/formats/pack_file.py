@@ -62,25 +62,20 @@ def pack_file(path: Path, target: Path, to_bf16: bool, step: Step) -> PackedFile
         }
         arrays = {key: value for report in reports for key, value in _arrays(report).items()}
         with SafetensorsWriter(target, arrays, metadata) as writer, SafetensorsReader(target) as written:
-            stored = {report.name: report.stored for report in reports}
+            planned = {report.name: report for report in reports}
             digest = hashlib.sha256(len(original.text).to_bytes(8, "little") + original.text)
             crc32 = dict.fromkeys(original.tensors, "")
             for name, info in in_file_order(original):
                 value = _read(source, name, info)
-                if stored[name] == "w12":
-                    _write_packed(writer, written, name, value)
-                else:
-                    writer.write(name, value)
-                    if not torch.equal(byte_view(value), written.bytes(name)):
-                        raise CheckpointError(
-                            f"{target.name}: tensor {name} does not come back from the disk"
-                        )
+                try:
+                    _write(writer, written, planned[name], value)
+                except CheckpointError as e:
+                    raise CheckpointError(f"{path}: {e}") from e
                 digest.update(as_bytes(value))
                 crc32[name] = checksum(value)
+                del value
                 step(_second_half(source.header.tensors[name]), name)
-            writer.finish(
-                metadata | {SHA256_KEY: digest.hexdigest(), CRC32_KEY: json.dumps(crc32)},
-            )
+            writer.finish(metadata | {SHA256_KEY: digest.hexdigest(), CRC32_KEY: json.dumps(crc32)})
             return PackedFile(reports, rounded, writer.nbytes)
 
 
@@ -118,14 +113,23 @@ def _arrays(report: TensorReport) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {array_name(report.name, field): array for field, array in arrays.items()}
 
 
-def _write_packed(
-    writer: SafetensorsWriter, written: SafetensorsReader, name: str, value: torch.Tensor
+def _write(
+    writer: SafetensorsWriter, written: SafetensorsReader, planned: TensorReport, value: torch.Tensor
 ) -> None:
+    """Writes a tensor and compares it with what the file then holds."""
+    name = planned.name
+    if planned.stored != "w12":
+        writer.write(name, value)
+        if not torch.equal(byte_view(value), written.bytes(name)):
+            raise CheckpointError(f"tensor {name}: the written file holds other values")
+        return
     packed = w12.pack(value)
+    if packed.exc_pos.numel() != planned.exceptions:
+        raise CheckpointError(f"tensor {name}: the file changed while it was being packed")
     for field in w12.FIELDS:
         writer.write(array_name(name, field), getattr(packed, field))
-    del packed  # what is verified is what the file gives back
-    w12.verify(w12.read_packed(written, name, tuple(value.shape)), value)
+    del packed  # only what was written is looked at
+    w12.verify(w12.read_packed(written, name, planned.shape), value)
 
 
 def _is_rounded(name: str, info: TensorInfo) -> bool:
