@@ -42,6 +42,23 @@ class Cache:
     def random(slots: int, heads: int, dim: int) -> Cache:
         return Cache(torch.randn(slots, heads, dim).bfloat16(), torch.randn(slots, heads, dim).bfloat16())
 
+    @staticmethod
+    def delicate(positions: int, heads: int, dim: int, tail: int) -> Cache:
+        """By position: equal scores, and values that cancel before the last `tail`. An fp32 sum in another order has
+        other bits: the small values that a large partial sum swallows are others."""
+        count = max(0, positions - tail) // 3
+        pattern = torch.tensor([2.0**25, -(2.0**25), 1.0]).repeat(count)
+        order = torch.rand(3 * count, heads, dim).argsort(0)
+        small = torch.tensor([1.0, 3.0, -1.0])[torch.randint(3, (positions - 3 * count, heads, dim))]
+        v = torch.cat([pattern[order], small])
+        return Cache(torch.zeros(v.shape).bfloat16(), v.bfloat16())
+
+    def at(self, slots: Tensor, size: int) -> Cache:
+        """Position i moved to slots[i] of a cache of that size; the rest is NaN."""
+        k, v = (torch.full((size, *t.shape[1:]), torch.nan, dtype=t.dtype) for t in (self.k, self.v))
+        k[slots.long()], v[slots.long()] = self.k, self.v
+        return Cache(k, v)
+
     def poisoned_outside(self, used: Tensor) -> Cache:
         """NaN and infinities in every slot that is not used."""
         stale = torch.ones(len(self.k), dtype=torch.bool)

@@ -16,10 +16,8 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | 
     return _finish(x.double() @ w.double().T, bias, residual)
 
 
-def linear_pairs32(
-    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
-) -> Tensor:
-    """The same by the order "x86-pairs32", bit for bit.
+def pairs32(x: Tensor, w: Tensor) -> Tensor:
+    """x [R, K], w [N, K] bf16 → fp32 [R, N] in the order "x86-pairs32", bit for bit.
 
     fp32 fma is modelled in float64: the product of two bf16 is exact there, and so is its sum with an fp32 chain value unless their
     exponents are more than 29 apart; tests draw their data accordingly.
@@ -33,4 +31,11 @@ def linear_pairs32(
             even = (xd[:, k, None] * wd[None, :, k] + even.double()).float()
             odd = (xd[:, k + 1, None] * wd[None, :, k + 1] + odd.double()).float()
         acc = acc + (even + odd)
-    return _finish(acc, bias, residual)
+    return acc
+
+
+def linear_pairs32(
+    x: Tensor, w: Tensor, bias: Tensor | None = None, residual: Tensor | None = None
+) -> Tensor:
+    """The same as ``linear`` by that order."""
+    return _finish(pairs32(x, w), bias, residual)
