@@ -6,7 +6,6 @@ modules do, so that their bits are the same.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,6 +54,8 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
             raise CheckpointError(
                 f"config: rope parameter {key} = {value!r} is unknown for rope_type {kind!r}"
             )
+        if key == "truncate" and not isinstance(value, bool):
+            raise CheckpointError(f"config: rope parameter truncate is {value!r}, expected true or false")
         if key not in ("rope_type", "truncate") and not _positive(value):
             raise CheckpointError(f"config: rope parameter {key} is {value!r}, expected a positive number")
     for key in sorted(_REQUIRED.get(kind, set()) - set(rope)):
@@ -92,4 +93,4 @@ def _frequencies(
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < math.inf
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e38  # fp32

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, Qwen3Config
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding
 
+from specpilot import rope
 from specpilot.formats import CheckpointError
 from specpilot.models import ModelConfig, rope_tables
 
@@ -90,6 +91,9 @@ def test_rope_tables_have_transformers_bits(architecture, name, old, assert_bits
         "attn_logit_softcapping": 50.0,
         "final_logit_softcapping": 30.0,
         "partial_rotary_factor": 0.5,
+        "logits_soft_cap": 30.0,
+        "mlp_act": "relu2",
+        "mlp_layer_types": ["dense", "sparse"],
         "logit_scale": 0.0625,
         "embedding_multiplier": 12.0,
         "residual_multiplier": 0.22,
@@ -245,3 +249,15 @@ PUBLISHED = {
 def test_published_configs_are_accepted(name):
     config = ModelConfig.from_dict(PUBLISHED[name])
     assert config.head_dim in (64, 128) and config.dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_frequencies_are_transformers(name, assert_bits_equal):
+    given = PUBLISHED[name]
+    cls, module = (
+        (Qwen3Config, Qwen3RotaryEmbedding) if "Qwen3" in name else (LlamaConfig, LlamaRotaryEmbedding)
+    )
+    config, stock = ModelConfig.from_dict(given), module(cls(**json.loads(json.dumps(given))))
+    ours, scaling = rope._frequencies(config.rope_parameters, config.head_dim, config.max_position_embeddings)
+    assert_bits_equal(ours, stock.inv_freq)
+    assert scaling == stock.attention_scaling

@@ -6,7 +6,6 @@ as one that is read, as one that changes nothing, or as one that changes nothing
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +111,8 @@ def _refuse_unknown(config: Mapping[str, Any], qwen3: bool, allow: Collection[st
                     f"config: {key} = {value!r} changes the model's arithmetic and is not supported"
                 )
         elif key == "layer_types":
-            other = [kind for kind in value or () if kind != "full_attention"]
+            kinds = value if isinstance(value, list) else [] if value is None else [value]
+            other = [kind for kind in kinds if kind != "full_attention"]
             if other:
                 raise CheckpointError(
                     f"config: layer_types holds {other[0]!r}; only full_attention is supported"
@@ -142,9 +142,7 @@ class _Getter:
 
     def real(self, key: str) -> float:
         return float(
-            self._value(
-                key, None, "a positive number", lambda v: type(v) in (int, float) and 0 < v < math.inf
-            )
+            self._value(key, None, "a positive number", lambda v: type(v) in (int, float) and 0 < v < 1e38)
         )
 
     def flag(self, key: str) -> bool:
