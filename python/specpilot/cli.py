@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 app = typer.Typer(
@@ -108,7 +109,7 @@ def _pack_table(report) -> Table:
     table = Table("tensor", "shape", "stored as", "bits/weight", "exceptions", box=None)
     for row in report.tensors:
         table.add_row(
-            row.name,
+            escape(row.name),
             "x".join(map(str, row.shape)),
             row.stored,
             f"{row.bits_per_weight:.4f}",

@@ -54,9 +54,10 @@ def test_other_floats_are_refused_or_rounded_loudly(tmp_path, dtype, assert_bits
     assert len(caught) == 1 and caught[0].filename == __file__
 
 
-def test_old_rotary_frequencies_do_not_make_a_checkpoint_fp32(tmp_path):
+def test_old_rotary_frequencies_are_not_read(tmp_path):
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
-    open_checkpoint(plain_directory(tmp_path / "m", {name: torch.ones(4)})).close()
+    tensors = {name: torch.ones(4), "a": torch.zeros(1, dtype=torch.bfloat16)}
+    assert open_checkpoint(plain_directory(tmp_path / "m", tensors)).names() == ["a"]
 
 
 def test_integers_are_not_weights(tmp_path):

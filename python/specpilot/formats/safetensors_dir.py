@@ -41,7 +41,8 @@ class SafetensorsDir(Checkpoint):
                     f"{shard}: tensor {missing} is missing, though {_INDEX} places it there"
                 )
             for name in tensors if expected is None else expected:
-                self._shard_of[name], self._info[name] = shard, tensors[name]
+                if not is_derived(name):
+                    self._shard_of[name], self._info[name] = shard, tensors[name]
         self._check_dtypes(to_bf16)
 
     def names(self) -> list[str]:
@@ -109,9 +110,7 @@ class SafetensorsDir(Checkpoint):
             )
 
     def _check_dtypes(self, to_bf16: bool) -> None:
-        rounded = [
-            name for name, info in self._info.items() if info.dtype in ROUNDED and not is_derived(name)
-        ]
+        rounded = [name for name, info in self._info.items() if info.dtype in ROUNDED]
         if not rounded:
             return
         name, dtype = rounded[0], self._info[rounded[0]].dtype
