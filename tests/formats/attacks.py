@@ -65,8 +65,8 @@ ENTRIES: dict[str, tuple[dict[str, Any], str]] = {
     "shape null": ({"shape": None}, "shape None"),
     "shape nested": ({"shape": [[96, 64]]}, "shape [[96, 64]]"),
     "shape too large for 64 bits": ({"shape": [2**63, 64]}, "shape [9223372036854775808, 64]"),
-    "shape whose product wraps to 0": ({"shape": [2**32, 2**32]}, "takes 36893488147419103232 bytes"),
-    "shape whose product wraps to the size": ({"shape": [2**62 + 96 * 16, 4]}, "takes 36893488147419115520"),
+    "shape whose product wraps to 0": ({"shape": [2**32, 2**32]}, "too large"),
+    "shape whose product wraps to the size": ({"shape": [2**62 + 96 * 16, 4]}, "too large"),
     "shape of rank 9": ({"shape": [1] * 7 + [96, 64]}, "at most 8 sizes"),
     "shape of rank 3": ({"shape": [1, 96, 64]}, "by the config it is [96, 64]"),
     "shape empty": ({"shape": []}, "takes 2 bytes"),
@@ -116,7 +116,7 @@ SINGLE: dict[str, Attack] = {
     ),
     "an empty tensor of a shape no tensor can have": (
         header(lambda h: h.update(x={"dtype": "BF16", "shape": [2**62, 2**62, 0], "data_offsets": [0, 0]})),
-        (FILE, "overflow"),
+        (FILE, "tensor x", "too large"),
     ),
     "a name of a megabyte": (
         header(lambda h: h.update({"x" * 2**20: {"dtype": "BF17", "shape": [], "data_offsets": [0, 0]}})),
@@ -124,7 +124,7 @@ SINGLE: dict[str, Attack] = {
     ),
     "half a surrogate pair": (
         header(lambda h: h.update({"\ud800": {"dtype": "BF16", "shape": [0], "data_offsets": [0, 0]}})),
-        (FILE, "invalid JSON"),
+        (r"\ud800",),
     ),
     "the file is a directory": (replaced(FILE, Path.mkdir), (FILE,)),
     "the file is a pipe": (replaced(FILE, os.mkfifo), (FILE,)),

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from .checkpoint import Checkpoint
 from .errors import CheckpointError
-from .safetensors_header import TensorInfo, read_header, read_json
+from .safetensors_file import SafetensorsReader
+from .safetensors_header import TensorInfo, read_json
 from .w12_config import VERSION_KEY
 
 _INDEX = "model.safetensors.index.json"
@@ -33,7 +33,15 @@ class SafetensorsDir(Checkpoint):
 
         self._shard_of: dict[str, Path] = {}
         self._info: dict[str, TensorInfo] = {}
-        for shard, expected in shards(directory).items():
+        try:
+            self._open_all()
+            self._check_dtypes(to_bf16)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_all(self) -> None:
+        for shard, expected in shards(self._directory).items():
             tensors = self._open(shard)
             missing = next((name for name in expected or () if name not in tensors), None)
             if missing is not None:
@@ -43,7 +51,6 @@ class SafetensorsDir(Checkpoint):
             for name in tensors if expected is None else expected:
                 if not is_derived(name):
                     self._shard_of[name], self._info[name] = shard, tensors[name]
-        self._check_dtypes(to_bf16)
 
     def names(self) -> list[str]:
         return list(self._info)
@@ -55,7 +62,10 @@ class SafetensorsDir(Checkpoint):
         info = self._known(name)
         if info.dtype not in ("BF16", *ROUNDED):
             raise CheckpointError(f"{self._shard_of[name]}: tensor {name} is {info.dtype}, expected BF16")
-        return self._read(self._shard_of[name], name)
+        shard = self._shard_of[name]
+        if shard not in self._files:  # closed meanwhile
+            self._open(shard)
+        return self._read(self._files[shard], name).to(torch.bfloat16)
 
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         has_one = any(
@@ -74,26 +84,22 @@ class SafetensorsDir(Checkpoint):
         return self._tokenizer
 
     def close(self) -> None:
+        for file in self._files.values():
+            file.close()
         self._files.clear()
 
     def _open(self, shard: Path) -> dict[str, TensorInfo]:
         """The tensors that a file holds."""
-        header = read_header(shard)
-        if VERSION_KEY in header.metadata:
+        file = self._files[shard] = SafetensorsReader(shard)
+        if VERSION_KEY in file.header.metadata:
             raise CheckpointError(
                 f"{shard}: is a w12 file, but config.json beside it does not say so; take the one packed with it"
             )
-        return header.tensors
+        return file.header.tensors
 
-    def _read(self, shard: Path, name: str) -> torch.Tensor:
-        """The bf16 values of a tensor of one of the float types."""
-        try:
-            if shard not in self._files:
-                self._files[shard] = safe_open(shard, framework="pt")
-            value = self._files[shard].get_tensor(name)
-        except (SafetensorError, OSError, RuntimeError) as e:
-            raise CheckpointError(f"{shard}: tensor {name} cannot be read: {e}") from e
-        return value.clone() if value.dtype == torch.bfloat16 else value.to(torch.bfloat16)
+    def _read(self, file: Any, name: str) -> torch.Tensor:
+        """A tensor of one of the float types, in memory of its own."""
+        return file.get_tensor(name)
 
     def _known(self, name: str) -> TensorInfo:
         try:

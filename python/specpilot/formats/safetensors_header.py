@@ -131,6 +131,8 @@ def _tensor_info(path: str, name: str, entry: Any) -> TensorInfo:
         raise fail(f"unknown dtype {dtype!r}")
     if not _naturals(shape) or len(shape) > MAX_RANK:
         raise fail(f"shape {shape!r} is not a list of at most {MAX_RANK} sizes")
+    if math.prod(max(size, 1) for size in shape) >= 2**60:  # torch computes strides of empty tensors too
+        raise fail(f"shape {shape!r} is too large")
     if not _naturals(offsets) or len(offsets) != 2:
         raise fail(f"data_offsets {offsets!r} are not two positions")
     begin, end = offsets
