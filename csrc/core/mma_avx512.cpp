@@ -73,7 +73,7 @@ void avx512_decode_w12(const uint8_t* packed, int64_t tiles, int base_, uint16_t
       _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, -128, -127, -126, -125, -124, -123, -122, -121));
   for (int64_t unit = 0; unit < tiles * 4; ++unit, packed += w12::kUnitBytes, out += w12::kUnitWeights) {
     if (ahead > 0)
-      for (int line = 0; line < 3; ++line) __builtin_prefetch(packed + ahead + 64 * line);
+      for (int line = 0; line < 3; ++line) __builtin_prefetch(packed + ahead + 64 * line, 0, 2);
     const __m512i nib = _mm512_loadu_si512(packed + 128);
     const __m512i h0 = _mm512_shuffle_epi8(lut, _mm512_and_si512(nib, low4));
     const __m512i h1 = _mm512_shuffle_epi8(lut, _mm512_and_si512(_mm512_srli_epi16(nib, 4), low4));

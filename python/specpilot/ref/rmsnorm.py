@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,6 +27,7 @@ def rmsnorm_lanes16(x: Tensor, weight: Tensor, eps: float, denom: float) -> Tens
     while lanes.shape[1] > 1:
         low, high = lanes.chunk(2, dim=1)
         lanes = low + high
-    one, denominator, epsilon = (torch.tensor(v, dtype=torch.float32) for v in (1.0, denom, eps))
-    inverse = one / torch.sqrt(lanes / denominator + epsilon)
+    # numpy's fp32 division and square root are IEEE's on every machine; torch's follow the math library it was built with
+    mean = lanes.numpy() / np.float32(denom) + np.float32(eps)
+    inverse = torch.from_numpy(np.float32(1) / np.sqrt(mean))
     return (x.float() * inverse).bfloat16() * weight

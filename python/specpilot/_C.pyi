@@ -1,0 +1,266 @@
+"""
+SpecPilot's engine: kernels over borrowed torch tensors. Use specpilot.ops, which documents each call.
+"""
+
+from __future__ import annotations
+import torch
+import typing
+
+__all__: list[str] = [
+    "KernelError",
+    "Program",
+    "accept",
+    "active_tier",
+    "advise_huge_pages",
+    "argmax",
+    "attention",
+    "build_flags",
+    "built_with_cuda",
+    "embed",
+    "gather_rows",
+    "gpus",
+    "kv_move",
+    "linear",
+    "machine_tier",
+    "memory_bandwidth",
+    "ops",
+    "order_id",
+    "rmsnorm",
+    "rope_kv",
+    "run_pack_bf16",
+    "run_pack_w12",
+    "run_unpack",
+    "set_threads",
+    "swiglu",
+    "threads",
+    "variants",
+    "w12_first_difference",
+    "w12_pack",
+    "w12_scan",
+    "w12_unpack",
+]
+
+class KernelError(RuntimeError):
+    pass
+
+class Program:
+    """
+    A captured sequence of op calls; run() replays it on the same buffers.
+    """
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def run(self) -> None: ...
+
+def accept(
+    cu_rows: torch.Tensor,
+    tokens: torch.Tensor,
+    parents: torch.Tensor,
+    choice: torch.Tensor,
+    path: torch.Tensor,
+    emitted: torch.Tensor,
+    length: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def active_tier() -> str:
+    """
+    Best CPU tier in use: the machine's, or SPECPILOT_FORCE's.
+    """
+
+def advise_huge_pages(tensor: torch.Tensor) -> None:
+    """
+    Asks the system for huge pages under a CPU tensor that has not been written yet.
+    """
+
+def argmax(
+    logits: torch.Tensor,
+    valid_vocab: typing.SupportsInt | typing.SupportsIndex,
+    ids: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def attention(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slot_table: torch.Tensor,
+    request: torch.Tensor,
+    prefix: torch.Tensor,
+    tail_begin: torch.Tensor | None,
+    tail_slots: torch.Tensor | None,
+    scale: typing.SupportsFloat | typing.SupportsIndex,
+    dim: typing.SupportsInt | typing.SupportsIndex,
+    out: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def embed(
+    ids: torch.Tensor,
+    data: torch.Tensor,
+    base: torch.Tensor | None,
+    exc_begin: torch.Tensor | None,
+    exc_pos: torch.Tensor | None,
+    exc_val: torch.Tensor | None,
+    n: typing.SupportsInt | typing.SupportsIndex,
+    out: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def gather_rows(
+    x: torch.Tensor, index: torch.Tensor | None, out: torch.Tensor, variant: str = ""
+) -> None: ...
+def gpus() -> list[tuple[str, int, int, int]]:
+    """
+    (name, compute capability major, minor, memory bytes) of each GPU; empty without CUDA in the build.
+    """
+
+def kv_move(
+    from_slots: torch.Tensor,
+    to_slots: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def linear(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    base: torch.Tensor | None,
+    exc_begin: torch.Tensor | None,
+    exc_pos: torch.Tensor | None,
+    exc_val: torch.Tensor | None,
+    n: typing.SupportsInt | typing.SupportsIndex,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    y: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def machine_tier() -> str:
+    """
+    Best CPU tier of this machine.
+    """
+
+def memory_bandwidth(
+    mebibytes: typing.SupportsInt | typing.SupportsIndex = 256,
+    repeats: typing.SupportsInt | typing.SupportsIndex = 3,
+) -> float:
+    """
+    Measured read bandwidth of all threads together, bytes per second.
+    """
+
+def ops() -> list[str]:
+    """
+    Names of all ops.
+    """
+
+def rmsnorm(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    eps: typing.SupportsFloat | typing.SupportsIndex,
+    denom: typing.SupportsFloat | typing.SupportsIndex,
+    y: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def rope_kv(
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    eps: typing.SupportsFloat | typing.SupportsIndex,
+    norm_denom: typing.SupportsFloat | typing.SupportsIndex,
+    dim: typing.SupportsInt | typing.SupportsIndex,
+    q_out: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def run_pack_bf16(weight: torch.Tensor, data: torch.Tensor) -> None:
+    """
+    bf16 [N, K] to the bf16 run layout.
+    """
+
+def run_pack_w12(
+    weight: torch.Tensor,
+    base: torch.Tensor,
+    exc_begin: torch.Tensor,
+    data: torch.Tensor,
+    exc_pos: torch.Tensor,
+    exc_val: torch.Tensor,
+) -> None:
+    """
+    bf16 [N, K], scanned, to the w12 run layout.
+    """
+
+def run_unpack(
+    data: torch.Tensor,
+    base: torch.Tensor | None,
+    exc_begin: torch.Tensor | None,
+    exc_pos: torch.Tensor | None,
+    exc_val: torch.Tensor | None,
+    weight: torch.Tensor,
+) -> None:
+    """
+    Either run layout to bf16 [N, K].
+    """
+
+def set_threads(n: typing.SupportsInt | typing.SupportsIndex) -> None:
+    """
+    Threads of the CPU backend, 1 to 1024.
+    """
+
+def swiglu(gate_up: torch.Tensor, y: torch.Tensor, variant: str = "") -> None: ...
+def threads() -> int:
+    """
+    Threads of the CPU backend.
+    """
+
+def variants(op: str) -> list[tuple[str, str, bool]]:
+    """
+    (name, order id, runs on this machine) of each variant of an op, best first.
+    """
+
+def w12_first_difference(
+    low: torch.Tensor,
+    high: torch.Tensor,
+    base: torch.Tensor,
+    exc_pos: torch.Tensor,
+    exc_val: torch.Tensor,
+    weight: torch.Tensor,
+) -> int:
+    """
+    Position of the first weight that the w12 arrays do not give back; -1 when there is none.
+    """
+
+def w12_pack(
+    weight: torch.Tensor,
+    base: torch.Tensor,
+    begin: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    exc_pos: torch.Tensor,
+    exc_val: torch.Tensor,
+) -> None:
+    """
+    A scanned bf16 weight to the w12 arrays of a file.
+    """
+
+def w12_scan(weight: torch.Tensor, base: torch.Tensor, begin: torch.Tensor) -> int:
+    """
+    Fills the base of each band and the running number of exceptions; returns their total.
+    """
+
+def w12_unpack(
+    low: torch.Tensor,
+    high: torch.Tensor,
+    base: torch.Tensor,
+    exc_pos: torch.Tensor,
+    exc_val: torch.Tensor,
+    weight: torch.Tensor,
+) -> None:
+    """
+    The w12 arrays of a file to bf16.
+    """
+
+build_flags: str = "GNU 12.2.0 Release "
+built_with_cuda: bool = False
+order_id: str = "x86-pairs32"
