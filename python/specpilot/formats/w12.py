@@ -39,7 +39,7 @@ class PackedWeight:
     name: str = "weight"  # in messages
 
     @property
-    def arrays(self) -> tuple[torch.Tensor, ...]:
+    def arrays(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         return self.low, self.high, self.base, self.exc_pos, self.exc_val
 
     @property
