@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ import torch
 
 from specpilot import _C, zoo
 from specpilot.formats import CheckpointError
+
+# A suite started in the background inherits an ignored Ctrl-C; tests of interrupts, and their children, need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 INT_VIEW = {2: torch.int16, 4: torch.int32, 1: torch.uint8, 8: torch.int64}
 
