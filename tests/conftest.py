@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from specpilot import _C, zoo
+from specpilot import _C, cli, zoo
 from specpilot.formats import CheckpointError
 
 # A suite started in the background inherits an ignored Ctrl-C; tests of interrupts, and their children, need it.
@@ -62,6 +63,43 @@ def smollm2() -> Path:
         return zoo.resolve_target(zoo.DEFAULT_TARGET, progress=False)
     except CheckpointError as e:
         pytest.skip(str(e))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """A directory of the test module."""
+    return tmp_path_factory.mktemp("module")
+
+
+@pytest.fixture(scope="module")
+def target(root) -> Path:
+    """A tiny random target on disk; its tests leave it as it is."""
+    import tiny_engines  # needs transformers and dflash, which few tests do
+
+    return tiny_engines.save_target(root / "target")
+
+
+@pytest.fixture(scope="module")
+def drafter(root) -> Path:
+    """A tiny random drafter of ``target``."""
+    import tiny_engines
+
+    return tiny_engines.save_drafter(root / "drafter")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """``run(*arguments)`` → (exit code, standard output, standard error) of the command line."""
+    monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SPECPILOT_TRACEBACK", raising=False)
+
+    def call(*arguments) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["specpilot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as e:
+            cli.main()
+        return e.value.code or 0, *capsys.readouterr()
+
+    return call
 
 
 def cpu_variants(op: str) -> list:

@@ -15,39 +15,9 @@ from specpilot import cli, load
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("cli")
-
-
-@pytest.fixture(scope="module")
-def target(root):
-    return tiny_engines.save_target(root / "target")
-
-
-@pytest.fixture(scope="module")
-def drafter(root):
-    return tiny_engines.save_drafter(root / "drafter")
-
-
-@pytest.fixture(scope="module")
 def answer(target):
     """What the engine makes of "hello" in 20 tokens."""
     return load(target, None).decode("hello", max_new_tokens=20)
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    """``run(*arguments)`` → (exit code, standard output, standard error)."""
-    monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("SPECPILOT_TRACEBACK", raising=False)
-
-    def call(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["specpilot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as e:
-            cli.main()
-        return e.value.code or 0, *capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture

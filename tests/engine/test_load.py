@@ -15,21 +15,6 @@ from specpilot.engine.engine import buffer_bytes
 from specpilot.formats import open_checkpoint
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return tmp_path_factory.mktemp("load")
-
-
-@pytest.fixture(scope="module")
-def target(root):
-    return tiny_engines.save_target(root / "target")
-
-
-@pytest.fixture(scope="module")
-def drafter(root):
-    return tiny_engines.save_drafter(root / "drafter")
-
-
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path))

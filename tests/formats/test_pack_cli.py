@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_models import plain_directory, tiny_model
 
-from specpilot import cli
 from specpilot.formats import open_checkpoint
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """``run(*arguments)`` → (exit code, standard output, standard error) of the command."""
-    monkeypatch.delenv("SPECPILOT_TRACEBACK", raising=False)
-
-    def call(*arguments) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["specpilot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as e:
-            cli.main()
-        return e.value.code or 0, *capsys.readouterr()
-
-    return call
 
 
 def contents(directory: Path) -> dict[str, bytes]:

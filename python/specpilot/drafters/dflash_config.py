@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ _FOREIGN = (
     "shift_label",
     "speculators_model_type",
 )
+_LAYER_TYPES = ("full_attention", "sliding_attention")
+_MAX_LAYERS, _MAX_BLOCK, _MAX_HEAD_DIM = 1024, 1024, 512  # the last two are limits of the ops
 
 
 def default_tap_layers(target_layers: int, draft_layers: int) -> list[int]:
@@ -61,16 +63,32 @@ class DFlashConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any], source: str) -> DFlashConfig:
-        own: Mapping[str, Any] = config.get("dflash_config") or {}
-
         def fail(what: str) -> ValueError:
             return ValueError(f"drafter {source}: {what}")
 
-        def need(key: str, kind: type = int) -> Any:
-            value = own.get(key, config.get(key))
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise fail(f"{key} is {value!r}, expected {kind.__name__}")
-            return value
+        own = config.get("dflash_config") or {}
+        if not isinstance(own, Mapping):
+            raise fail(f"dflash_config is {own!r}, expected an object")
+
+        def value(key: str, default: Any, expected: str, ok: Callable[[Any], bool]) -> Any:
+            found = own.get(key, config.get(key))
+            found = default if found is None else found
+            if not ok(found):
+                raise fail(f"{key} is {found!r}, expected {expected}")
+            return found
+
+        def size(key: str, default: int | None = None, low: int = 1, high: int = 2**31 - 1) -> int:
+            return value(
+                key,
+                default,
+                f"an integer from {low} to {high}",
+                lambda v: type(v) is int and low <= v <= high,
+            )
+
+        def positive(key: str, default: float | None = None) -> float:
+            return float(
+                value(key, default, "a positive number", lambda v: type(v) in (int, float) and 0 < v < 1e38)
+            )
 
         unknown = [key for key in own if key not in _UNDERSTOOD] + [
             key for key in _FOREIGN if config.get(key) is not None
@@ -79,50 +97,56 @@ class DFlashConfig:
             raise fail(
                 f"{', '.join(unknown)} in its config is arithmetic that DFlash does not have; plain DFlash is supported"
             )
-        if config.get("hidden_act", "silu") != "silu":
-            raise fail(f"hidden_act {config['hidden_act']!r}, expected 'silu'")
-        scale = own.get("input_embedding_scale", config.get("input_embedding_scale", 1.0))
-        if scale != 1.0:
-            raise fail(f"input_embedding_scale {scale}; only 1.0 is supported")
-        if not own.get("output_multiplier", config.get("output_multiplier", 1.0)) > 0:
-            raise fail("output_multiplier must be positive")
+        value("hidden_act", "silu", "'silu'", lambda v: v == "silu")
+        value("input_embedding_scale", 1.0, "1.0", lambda v: v == 1.0)
+        positive("output_multiplier", 1.0)
 
-        hidden, heads, layers = need("hidden_size"), need("num_attention_heads"), need("num_hidden_layers")
-        head_dim = config.get("head_dim") or hidden // heads
-        types = config.get("layer_types") or ["full_attention"] * layers
-        wrong = [t for t in types if t not in ("full_attention", "sliding_attention")]
-        if wrong or len(types) != layers:
-            raise fail(
-                f"layer_types {types}, expected full_attention or sliding_attention for each of {layers} layers"
-            )
+        heads, layers = size("num_attention_heads"), size("num_hidden_layers", high=_MAX_LAYERS)
+        hidden, target_layers = size("hidden_size"), size("num_target_layers")
+        kv_heads = value(
+            "num_key_value_heads",
+            None,
+            f"a positive divisor of {heads} attention heads",
+            lambda v: type(v) is int and v > 0 and heads % v == 0,
+        )
+        head_dim = size("head_dim", hidden // heads, high=_MAX_HEAD_DIM)
+        if head_dim % 2:
+            raise fail(f"head_dim is {head_dim}, expected an even number (rotary halves)")
+        types = value(
+            "layer_types",
+            ["full_attention"] * layers,
+            f"full_attention or sliding_attention for each of {layers} layers",
+            lambda v: isinstance(v, list) and len(v) == layers and all(t in _LAYER_TYPES for t in v),
+        )
+        taps = value(
+            "target_layer_ids",
+            default_tap_layers(target_layers, layers),
+            "a list of layers",
+            lambda v: isinstance(v, list) and all(type(j) is int for j in v),
+        )
         sliding = [t == "sliding_attention" for t in types]
-        causal = config.get("is_causal")
-        target_layers = need("num_target_layers")
-        taps = own.get("target_layer_ids", config.get("target_layer_ids"))
-        block = own.get("block_size", config.get("block_size", 16))
-        if not isinstance(block, int) or block < 2:
-            raise fail(f"block_size is {block!r}, expected an integer of at least 2")
+        causal = value("is_causal", None, "true or false", lambda v: v is None or type(v) is bool)
         return cls(
             shape=LayerShape(
                 hidden=hidden,
-                intermediate=need("intermediate_size"),
+                intermediate=size("intermediate_size"),
                 heads=heads,
-                kv_heads=need("num_key_value_heads"),
+                kv_heads=kv_heads,
                 head_dim=head_dim,
-                eps=need("rms_norm_eps", float),
+                eps=positive("rms_norm_eps"),
                 scale=head_dim**-0.5,
             ),
             layers=layers,
-            vocab=need("vocab_size"),
-            block_size=block,
-            mask_token=need("mask_token_id"),
-            tap_layers=tuple(default_tap_layers(target_layers, layers) if taps is None else taps),
+            vocab=size("vocab_size"),
+            block_size=size("block_size", 16, low=2, high=_MAX_BLOCK),
+            mask_token=size("mask_token_id", low=0),
+            tap_layers=tuple(taps),
             target_layers=target_layers,
-            attention_bias=bool(config.get("attention_bias", False)),
-            causal=tuple(sliding) if causal is None else (bool(causal),) * layers,
-            window=need("sliding_window") if any(sliding) else 0,
+            attention_bias=value("attention_bias", False, "true or false", lambda v: type(v) is bool),
+            causal=tuple(sliding) if causal is None else (causal,) * layers,
+            window=size("sliding_window") if any(sliding) else 0,
             rope=rope_parameters(config),
-            max_position=need("max_position_embeddings"),
+            max_position=size("max_position_embeddings"),
         )
 
     def check_target(self, target: TargetParts, source: str) -> None:

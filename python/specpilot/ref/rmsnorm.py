@@ -27,7 +27,7 @@ def rmsnorm_lanes16(x: Tensor, weight: Tensor, eps: float, denom: float) -> Tens
     while lanes.shape[1] > 1:
         low, high = lanes.chunk(2, dim=1)
         lanes = low + high
-    # numpy's fp32 division and square root are IEEE's on every machine; torch's follow the math library it was built with
+    # numpy's fp32 division and square root are IEEE's; torch's may be those of a math library
     mean = lanes.numpy() / np.float32(denom) + np.float32(eps)
     inverse = torch.from_numpy(np.float32(1) / np.sqrt(mean))
     return (x.float() * inverse).bfloat16() * weight
