@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The extension under AddressSanitizer and UndefinedBehaviorSanitizer, driven by the tests that feed it untrusted files and odd
-# shapes:   scripts/sanitize.sh [build directory] [pytest arguments]     (about 4 minutes on 2 cores, most of them the build)
+# shapes:   scripts/sanitize.sh [build directory] [pytest arguments]     (about 5 minutes on 2 cores, most of them the build)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build/asan}
