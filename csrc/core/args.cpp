@@ -18,9 +18,30 @@ std::string type_name(const TensorView& t) {
   return kind + std::to_string(t.t.dtype.bits);
 }
 
+const char* type_name(Type type) {
+  switch (type) {
+    case Type::kBf16:
+      return "bf16";
+    case Type::kFloat32:
+      return "float32";
+    default:
+      return "int32";
+  }
+}
+
+bool is(const TensorView& t, Type type) {
+  switch (type) {
+    case Type::kBf16:
+      return t.is_bf16();
+    case Type::kFloat32:
+      return t.is_f32();
+    default:
+      return t.is_i32();
+  }
+}
+
 bool fits(const TensorView& t, Type type, std::initializer_list<int64_t> shape) {
-  if (type == Type::kBf16 ? !t.is_bf16() : !t.is_i32()) return false;
-  if (t.ndim() != static_cast<int>(shape.size())) return false;
+  if (!is(t, type) || t.ndim() != static_cast<int>(shape.size())) return false;
   int d = 0;
   for (const int64_t want : shape)
     if (const int64_t have = t.size(d++); want != kAnySize && want != have) return false;
@@ -37,8 +58,8 @@ void Args::check(const char* name, const TensorView& t, Type type, std::initiali
                  int packed_from) const {
   SP_CHECK(t.t.device.device_type == first_.t.device.device_type && t.t.device.device_id == first_.t.device.device_id, op_,
            ": ", name, " is on another device than the first argument");
-  SP_CHECK(fits(t, type, shape), op_, ": ", name, " is ", describe(t), "; expected ", type == Type::kBf16 ? "bf16" : "int32",
-           " ", list(static_cast<int>(shape.size()), [&](int i) {
+  SP_CHECK(fits(t, type, shape), op_, ": ", name, " is ", describe(t), "; expected ", type_name(type), " ",
+           list(static_cast<int>(shape.size()), [&](int i) {
              const int64_t want = shape.begin()[i];
              return want == kAnySize ? std::string("any") : std::to_string(want);
            }));

@@ -33,6 +33,7 @@ struct TensorView {
     return t.dtype.code == code && t.dtype.bits == bits && t.dtype.lanes == 1;
   }
   bool is_bf16() const { return is(dlpack::kBfloat, 16); }
+  bool is_f32() const { return is(dlpack::kFloat, 32); }
   bool is_i32() const { return is(dlpack::kInt, 32); }
   bool is_u8() const { return is(dlpack::kUInt, 8); }
   bool contiguous() const { return rows_contiguous(0); }

@@ -77,6 +77,7 @@ def argmax(
     logits: torch.Tensor,
     valid_vocab: typing.SupportsInt | typing.SupportsIndex,
     ids: torch.Tensor,
+    margin: torch.Tensor | None = None,
     variant: str = "",
 ) -> None: ...
 def attention(

@@ -70,15 +70,19 @@ class Pair:
         table = SlotTable(pool, 1, slots)
         self.drafter.allocate(DrafterMemory(table, slots, MAX_CONTEXT, context_rows))
 
-    def draft(self, taps: torch.Tensor, cuts: list[int], anchor: int, wanted: int | None = None) -> list[int]:
-        """Ours, the context taken in by pieces that end at ``cuts``; a draft follows each piece."""
+    def both(self, taps: torch.Tensor, cuts: list[int], anchor: int, wanted: int | None = None):
+        """Our drafts and margins, the context taken in by pieces that end at ``cuts``; a draft follows each piece."""
         ids = torch.full((self.drafter.block_size - 1,), -1, dtype=torch.int32)
+        margins = torch.full((len(ids),), -1.0)
         for begin, end in zip([0, *cuts[:-1]], cuts, strict=True):
             self.drafter.place_context(begin, end - begin)
             self.drafter.extend(taps[begin:end].to(torch.bfloat16), end - begin)
             self.drafter.place_block(end, anchor)
-            self.drafter.draft(ids[:wanted])
-        return ids.tolist()
+            self.drafter.draft(ids[:wanted], margins[:wanted])
+        return ids.tolist(), margins
+
+    def draft(self, *args, **options) -> list[int]:
+        return self.both(*args, **options)[0]
 
 
 @pytest.fixture(params=CASES)
@@ -136,7 +140,9 @@ def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path, assert_bits_e
         pair.allocate(order=[7, 3, 9, 1, 0, 10, 5, 2, 8, 4, 6], context_rows=256)
         pair.draft(taps, cuts, 11)
         assert_bits_equal(pair.drafter._logits, whole, f"context in {len(cuts)} pieces")
-    ids = pair.draft(taps, [200], 11)
+    ids, margins = pair.both(taps, [200], 11)
+    first, second = pair.drafter._logits[:, : pair.drafter.target.vocab].float().topk(2).values.T
+    assert_bits_equal(margins, first - second, "margins")
     for wanted in range(1, len(whole)):
         assert pair.draft(taps, [200], 11, wanted) == ids[:wanted] + [-1] * (len(ids) - wanted)
         assert_bits_equal(pair.drafter._logits[:wanted], whole[:wanted], f"{wanted} wanted")

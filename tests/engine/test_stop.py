@@ -34,16 +34,17 @@ class Script:
 
     max_width = 16
     drafter = None
-    draft_seconds = verify_seconds = 0.0
+    time = cost.StepTime(0.0, 0.0)
 
     def __init__(self, tokens: list[int], passes: tuple[int, ...] = (1,)) -> None:
         self.tokens, self.passes, self.at = tokens, list(passes), 1
 
-    def step(self, anchor: int, start: int, width: int) -> list[int]:
+    def step(self, anchor: int, start: int, width: int, narrow) -> list[int]:
         assert anchor == self.tokens[self.at - 1] and start == self.at  # a prompt of one token
         count = self.passes.pop(0) if len(self.passes) > 1 else self.passes[0]
         emitted = self.tokens[self.at : self.at + min(count, width)]
         self.at += len(emitted)
+        self.verified = width
         return emitted
 
 

@@ -1,4 +1,4 @@
-"""argmax: every variant against the oracle, on ties, both zeros, NaN, infinities and all 16-bit patterns."""
+"""argmax and its margin: every variant against the oracle, on ties, both zeros, NaN, infinities and all 16-bit patterns."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from conftest import cpu_variants
 
 from specpilot import _C, ops
 from specpilot.ref.argmax import argmax as argmax_ref
+from specpilot.ref.argmax import margin as margin_ref
 
 VARIANTS = cpu_variants("argmax")
 BF16 = torch.bfloat16
@@ -20,9 +21,12 @@ def call(logits, valid, variant):
 
 
 def check(logits, valid, variant):
-    got, want = call(logits, valid, variant), argmax_ref(logits, valid)
-    wrong = (got != want).nonzero().flatten().tolist()
-    assert not wrong, f"row {wrong[0]}: {got[wrong[0]]} instead of {want[wrong[0]]}, valid_vocab {valid}"
+    ids, margin = torch.full((len(logits),), -7, dtype=torch.int32), torch.full((len(logits),), -7.0)
+    ops.argmax(logits, valid, ids, margin, variant=variant)
+    for got, want in ((ids, argmax_ref(logits, valid)), (margin, margin_ref(logits, valid))):
+        wrong = (got != want).nonzero().flatten().tolist()
+        assert not wrong, f"row {wrong[0]}: {got[wrong[0]]} instead of {want[wrong[0]]}, valid_vocab {valid}"
+    assert (call(logits, valid, variant) == ids).all(), "the ids depend on whether margins are wanted"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -111,6 +115,8 @@ def test_contract_is_checked():
         ((logits.float(), 5, ids), "logits is float32"),
         ((logits, 5, ids.long()), "ids is int64"),
         ((logits, 5, ids[:1]), r"ids is int32 \[1\].*\[2\]"),
+        ((logits, 5, ids, torch.zeros(3)), r"margin is float32 \[3\].*\[2\]"),
+        ((logits, 5, ids, torch.zeros(2, dtype=BF16)), "margin is bf16"),
         ((logits, 0, ids), "valid_vocab is 0; expected 1 to 5"),
         ((logits, 6, ids), "valid_vocab is 6; expected 1 to 5"),
         ((torch.zeros(5, 2, dtype=BF16).T, 5, ids), "logits is bf16.*unit column stride"),
@@ -122,3 +128,4 @@ def test_contract_is_checked():
 def test_operator_registration():
     args = (torch.randn(2, 9).to(BF16), 8, torch.empty(2, dtype=torch.int32))
     torch.library.opcheck(torch.ops.specpilot.argmax.default, args)
+    torch.library.opcheck(torch.ops.specpilot.argmax.default, (*args, torch.empty(2)))

@@ -25,6 +25,7 @@ class Oracle(DFlashDraftModel):
 
     script: Callable[[int], Sequence[int]]
     extended = 0
+    preference = 1.0  # logits by which every draft beats the runner-up
 
     def allocate(self, memory) -> None:
         super().allocate(memory)
@@ -40,12 +41,12 @@ class Oracle(DFlashDraftModel):
         super().place_block(start, anchor)
         self._chosen.zero_()
         for row, token in zip(self._chosen, self.script(start), strict=True):
-            row[token] = 1
+            row[token] = self.preference
 
-    def draft(self, ids: torch.Tensor) -> None:
-        super().draft(ids)
+    def draft(self, ids: torch.Tensor, margins: torch.Tensor) -> None:
+        super().draft(ids, margins)
         n = ids.shape[0]
-        ops.argmax(self._chosen[:n], self.target.vocab, ids)
+        ops.argmax(self._chosen[:n], self.target.vocab, ids, margins)
 
 
 class Widths(cost.WidthPolicy):

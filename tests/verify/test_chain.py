@@ -166,13 +166,23 @@ def test_real_drafters_through_load(saved, kind, tmp_path, monkeypatch):
 class Clockwork(cost.Auto):
     """The automatic policy on a machine whose step times are the table's."""
 
-    def observe(self, width: int, emitted: int, seconds: float) -> None:
-        super().observe(width, emitted, self.costs[width] if width in self.widths else seconds)
+    def __init__(self, costs: dict[int, cost.StepTime]) -> None:
+        super().__init__(costs)
+        self._truth = costs
+
+    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime) -> None:
+        time = (
+            self._truth[verified]._replace(draft=self._truth[drafted].draft)
+            if drafted in self._truth
+            else time
+        )
+        super().observe(drafted, verified, emitted, time)
 
 
 def test_auto_follows_acceptance_within_a_generation(case, assert_bits_equal):
     """Drafts go from always right to always wrong and back: widths follow, tokens do not change."""
-    costs = {w: 1 + 0.1 * w for w in cost.widths_up_to(BLOCK)}
+    costs = {w: cost.StepTime(0.5, 0.5 + 0.1 * w) for w in cost.widths_up_to(BLOCK)}
+    case.engine.drafter.preference = 5.0
     right = {"always": lambda at: 15, "wrong for a while": lambda at: 0 if 90 < at < 150 else 15}
     widths = {}
     for name, script in right.items():

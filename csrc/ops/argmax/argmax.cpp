@@ -1,7 +1,10 @@
 // The contract and the table of variants. No arithmetic here.
 #include "ops/argmax/argmax.h"
 
+#include <limits>
+
 #include "core/args.h"
+#include "core/bf16.h"
 
 namespace specpilot::argmax {
 namespace {
@@ -16,14 +19,24 @@ constexpr Variant<Params> kVariants[] = {
 
 std::span<const Variant<Params>> variants() { return kVariants; }
 
-void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, std::string_view variant) {
+float margin(int32_t first, int32_t second) {
+  const FlushToZero everywhere;  // some callers run outside the pool
+  if (second == kNanKey) return std::numeric_limits<float>::infinity();
+  const auto value = [](int32_t k) { return to_f32(static_cast<bf16>(k < 0 ? 0x8000 - k : k)); };
+  return first == second ? 0.0f : value(first) - value(second);
+}
+
+void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, const OptionalTensor& margin,
+         std::string_view variant) {
   const Args args("argmax", logits);
   args.rows("logits", logits, kAnySize, kAnySize);
   args.packed("ids", ids, Type::kInt32, {logits.size(0)});
+  if (margin) args.packed("margin", *margin, Type::kFloat32, {logits.size(0)});
   SP_CHECK(valid_vocab >= 1 && valid_vocab <= logits.size(1), "argmax: valid_vocab is ", valid_vocab, "; expected 1 to ",
            logits.size(1));
   dispatch("argmax", variants(),
-           {logits.data<const bf16>(), logits.size(0), valid_vocab, logits.stride(0), ids.data<int32_t>(), logits.stream},
+           {logits.data<const bf16>(), logits.size(0), valid_vocab, logits.stride(0), ids.data<int32_t>(),
+            margin ? margin->data<float>() : nullptr, logits.stream},
            logits.on_cuda(), variant);
 }
 }  // namespace specpilot::argmax

@@ -1,8 +1,11 @@
 // argmax:   ids[r] = the lowest id of the largest logits[r, 0 … valid_vocab)
+//           margin[r] = that logit minus the largest of the others: how sure the choice is
 //
-//   logits  bf16 [R, V], unit column stride, any row stride;   ids  int32 [R];   1 <= valid_vocab <= V
+//   logits  bf16 [R, V], unit column stride, any row stride;   ids  int32 [R];   margin  fp32 [R], optional
+//   1 <= valid_vocab <= V
 //
-// NaN counts as smaller than every number (a row of NaN gives 0); -0 equals +0.
+// NaN counts as smaller than every number (a row of NaN gives id 0); -0 equals +0. A tie has margin 0, also one of infinities;
+// where there is no second number the margin is infinite. Subnormals differ in order, but as 0 in the margin.
 // Determinism: bit_exact.   Roofline: 2 R V bytes.
 #pragma once
 #include "core/tensor.h"
@@ -13,11 +16,22 @@ struct Params {
   const bf16* logits;
   int64_t rows, valid_vocab, ld;
   int32_t* ids;
+  float* margin;  // or nullptr
   void* stream;
 };
 
-void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, std::string_view variant = {});
+void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, const OptionalTensor& margin,
+         std::string_view variant = {});
 std::span<const Variant<Params>> variants();
+
+// Keys sort as the numbers do: both zeros are 0, NaN is below all.
+constexpr int32_t kNanKey = -0x8000;
+inline int32_t key(bf16 bits) {
+  const int magnitude = bits & 0x7fff;
+  if (magnitude > 0x7f80) return kNanKey;
+  return bits & 0x8000 ? -magnitude : magnitude;
+}
+float margin(int32_t first, int32_t second);  // of two keys
 
 void ref(const Params&);
 namespace cpu {

@@ -37,6 +37,16 @@ void drive(const Params& p, Scan scan) {
     for (int64_t i = 1; i < parts; ++i)
       if (part[i].key > part[top].key) top = i;
     p.ids[row] = static_cast<int32_t>(top * kPart) + part[top].at;
+    if (!p.margin) continue;
+    int32_t second = kNanKey;
+    for (int64_t i = 0; i < parts; ++i)
+      if (i != top) second = std::max(second, part[i].key);
+    // What the winner beat in its own part: the part is in a cache still.
+    const bf16* x = p.logits + row * p.ld + top * kPart;
+    const int64_t n = std::min(kPart, p.valid_vocab - top * kPart), at = part[top].at;
+    if (at > 0) second = std::max(second, scan(x, at).key);
+    if (at + 1 < n) second = std::max(second, scan(x + at + 1, n - at - 1).key);
+    p.margin[row] = margin(part[top].key, second);
   }
 }
 }  // namespace

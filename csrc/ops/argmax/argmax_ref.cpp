@@ -1,17 +1,10 @@
 // Reference: one pass a row over integer keys, which a thread's flush-to-zero mode cannot touch: subnormals stay apart.
+#include <algorithm>
+
 #include "core/thread_pool.h"
 #include "ops/argmax/argmax.h"
 
 namespace specpilot::argmax {
-namespace {
-// Sorts as the numbers do; both zeros are 0, NaN is below all.
-int key(bf16 bits) {
-  const int magnitude = bits & 0x7fff;
-  if (magnitude > 0x7f80) return -0x8000;
-  return bits & 0x8000 ? -magnitude : magnitude;
-}
-}  // namespace
-
 void ref(const Params& p) {
   ThreadPool::instance().parallel_for(p.rows, 1, [&](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) {
@@ -20,6 +13,11 @@ void ref(const Params& p) {
       for (int64_t i = 1; i < p.valid_vocab; ++i)
         if (key(row[i]) > key(row[best])) best = i;
       p.ids[r] = static_cast<int32_t>(best);
+      if (!p.margin) continue;
+      int32_t second = kNanKey;
+      for (int64_t i = 0; i < p.valid_vocab; ++i)
+        if (i != best) second = std::max(second, key(row[i]));
+      p.margin[r] = margin(key(row[best]), second);
     }
   });
 }

@@ -78,8 +78,9 @@ class Drafter(ABC):
         """The next ``draft`` continues the token ``anchor`` at position ``start``; all positions before were extended."""
 
     @abstractmethod
-    def draft(self, ids: Tensor) -> None:
-        """Writes the proposals for the positions after the anchor into ``ids``, int32 [0 … block_size - 1]."""
+    def draft(self, ids: Tensor, margins: Tensor) -> None:
+        """Writes the proposals for the positions after the anchor into ``ids``, int32 [0 … block_size - 1], and by how many logits
+        each was preferred to the runner-up into ``margins``, fp32 of the same length."""
 
     @property
     @abstractmethod

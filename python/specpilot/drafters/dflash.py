@@ -98,7 +98,7 @@ class DFlashDraftModel(Drafter):
         if self._causal is not self._block:
             self._causal.chain(start, self.block_size)
 
-    def draft(self, ids: Tensor) -> None:
+    def draft(self, ids: Tensor, margins: Tensor) -> None:
         n, wanted, shape, work = self.block_size, ids.shape[0], self.shape, self._work
         ops.embed(self._block.ids, *self.target.embedding.args, work.hidden)
         for i, layer in enumerate(self.layers):
@@ -108,7 +108,7 @@ class DFlashDraftModel(Drafter):
         final, logits = work.normed[:wanted], self._logits[:wanted]
         ops.rmsnorm(work.hidden[1 : wanted + 1], self.norm, shape.eps, shape.hidden, final)
         ops.linear(final, *self.target.head.args, None, None, logits)
-        ops.argmax(logits, self.target.vocab, ids)
+        ops.argmax(logits, self.target.vocab, ids, margins)
 
     @property
     def nbytes(self) -> int:

@@ -105,13 +105,13 @@ class Generation:
         result, stats, verifier = self.result, self.result.stats, self.verifier
         width = min(self.policy.width(), verifier.max_width, self._limit - len(result.tokens))
         start = len(result.prompt_tokens) + len(result.tokens) - 1
-        tokens = verifier.step(result.tokens[-1], start, width)
-        stats.draft_seconds += verifier.draft_seconds
-        stats.verify_seconds += verifier.verify_seconds
-        self.policy.observe(width, len(tokens), verifier.draft_seconds + verifier.verify_seconds)
+        tokens = verifier.step(result.tokens[-1], start, width, self.policy.narrow)
+        stats.draft_seconds += verifier.time.draft
+        stats.verify_seconds += verifier.time.verify
+        self.policy.observe(width, verifier.verified, len(tokens), verifier.time)
         before = len(result.tokens)
         piece = self._take(tokens)
-        stats.add_pass(width, len(result.tokens) - before)
+        stats.add_pass(verifier.verified, len(result.tokens) - before)
         return piece
 
     def _take(self, tokens: list[int]) -> str:

@@ -184,7 +184,7 @@ class Engine:
         chain = self._verifier("chain")
         widths = cost.widths_up_to(min(chain.max_width, self.max_context))
 
-        def make() -> dict[int, float]:
+        def make() -> dict[int, cost.StepTime]:
             self.acquire()
             try:
                 return cost.measure(chain.seconds, widths)

@@ -7,7 +7,8 @@ from time import perf_counter
 import torch
 
 from .. import ops
-from .base import Parts, Verifier
+from ..cost import StepTime
+from .base import Narrow, Parts, Verifier, whole
 
 
 class AR(Verifier):
@@ -23,10 +24,10 @@ class AR(Verifier):
             p.target.logits(p.work, 1)
             ops.argmax(p.work.logits[:1], p.vocab, choice)
 
-    def step(self, anchor: int, start: int, width: int) -> list[int]:
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
         begin = perf_counter()
         self._parts.rows.put([anchor])
         self._parts.rows.chain(start, 1)
         self._graph.run()
-        self.verify_seconds = perf_counter() - begin
+        self.time = StepTime(0.0, perf_counter() - begin)
         return [int(self._choice[0])]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ..cost import StepTime
 from ..drafters import Drafter
 from ..layers import Taps
 
@@ -50,16 +53,24 @@ class Parts:
     taps: Taps | None = None
 
 
+Narrow = Callable[[NDArray[np.float32]], int]  # cost.WidthPolicy.narrow
+
+
+def whole(margins: NDArray[np.float32]) -> int:
+    """Verifies all that was drafted."""
+    return len(margins) + 1
+
+
 class Verifier(ABC):
     """Emits the tokens that one-token decoding would emit, one step at a time.
 
-    ``draft_seconds`` and ``verify_seconds`` are those of the last step.
+    ``time`` and ``verified`` (rows) are those of the last step.
     """
 
     max_width: int  # rows of a verify pass at most
     drafter: Drafter | None = None  # whose context must follow the request
-    draft_seconds = 0.0
-    verify_seconds = 0.0
+    time = StepTime(0.0, 0.0)
+    verified = 1
 
     def begin(self) -> None:  # noqa: B027 (optional)
         """A request starts: everything before its anchor has been through the target, and its taps through the drafter."""
@@ -67,12 +78,13 @@ class Verifier(ABC):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def seconds(self, width: int) -> float:
-        """Time of one step of this width in an empty context, for the width policy; not within a request."""
+    def seconds(self, width: int) -> StepTime:
+        """Times of one step of this width in an empty context, for the width policy; not within a request."""
         self.step(0, 0, width)
         self.begin()
-        return self.draft_seconds + self.verify_seconds
+        return self.time
 
     @abstractmethod
-    def step(self, anchor: int, start: int, width: int) -> list[int]:
-        """Verifies ``width`` rows, the anchor at position ``start`` first, and gives the 1 … width tokens that follow it."""
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
+        """Drafts for ``width`` rows, the anchor at position ``start`` first, verifies as many of them as ``narrow`` says, and gives
+        the tokens that follow the anchor, at least one and at most one a row."""

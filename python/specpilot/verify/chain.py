@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from .. import ops
+from ..cost import StepTime
 from ..drafters import Drafter
-from .base import Parts, Verifier
+from .base import Narrow, Parts, Verifier, whole
 
 
 def _ints(*shape: int) -> Tensor:
@@ -35,13 +36,15 @@ class Chain(Verifier):
         self._cu_rows = [torch.tensor([0, n], dtype=torch.int32) for n in range(width + 1)]
         self._path, self._emitted, self._length = path, emitted, length
         self._host_emitted, self._host_length = emitted.numpy()[0], length.numpy()
+        self._margins = torch.zeros(width - 1)
+        self._host_margins = self._margins.numpy()
         self._graphs: dict[tuple[str, int, int], ops.Graph] = {}
         self._waiting = 0
 
     def begin(self) -> None:
         self._waiting = 0
 
-    def step(self, anchor: int, start: int, width: int) -> list[int]:
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
         begin = perf_counter()
         self._parts.rows.put([anchor])
         if width > 1:
@@ -49,18 +52,21 @@ class Chain(Verifier):
         elif self._waiting == self.max_width:
             self._extend(start)
         drafted = perf_counter()
+        if width > 1:
+            width = narrow(self._host_margins[: width - 1])
+        chosen = perf_counter()
         self._parts.rows.chain(start, width)
         self._run("verify", width, self._waiting)
         count = int(self._host_length[0])
         self._waiting += count
-        self.draft_seconds, self.verify_seconds = drafted - begin, perf_counter() - drafted
+        self.time, self.verified = StepTime(drafted - begin, perf_counter() - chosen), width
         return self._host_emitted[:count].tolist()
 
-    def seconds(self, width: int) -> float:
+    def seconds(self, width: int) -> StepTime:
         self._waiting = 1 if width > 1 else 0  # a step that drafts has a row to extend by
         self.step(0, self._waiting, width)
         self.begin()
-        return self.draft_seconds + self.verify_seconds
+        return self.time
 
     def _draft(self, anchor: int, start: int, width: int) -> None:
         self._extend(start)
@@ -87,7 +93,7 @@ class Chain(Verifier):
         if what == "extend":
             self.drafter.extend(self._taps.buffer, n)
         elif what == "draft":
-            self.drafter.draft(p.rows.ids[1:n])
+            self.drafter.draft(p.rows.ids[1:n], self._margins[: n - 1])
         else:
             choice = self._choice[:n]
             p.target.forward(p.rows, n, p.kv, p.work, self._taps.rows_from(first_tap))
