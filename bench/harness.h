@@ -132,12 +132,13 @@ class Session {
     print_machine();
   }
   const Options& options() const { return options_; }
+  bool selected(const std::string& shape) const { return shape.find(options_.shape) != std::string::npos; }
 
   // `params(i)` gives the parameters of call number i; bytes and flops are what the op must move and compute.
   template <class Params, class MakeParams>
   void run(const std::string& shape, double bytes, double flops, std::span<const specpilot::Variant<Params>> table,
            MakeParams params) {
-    if (shape.find(options_.shape) == std::string::npos) return;
+    if (!selected(shape)) return;
     std::vector<Case> cases;
     for (const auto& v : table) {
       if (!specpilot::runs_here(v, params(0), false) || (!options_.variant.empty() && options_.variant != v.name)) continue;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <random>
 
 #include "formats/w12.h"
@@ -14,9 +15,16 @@ constexpr Shape kShapes[] = {{960, 576},   {3072, 576},   {576, 1536},
                              {49152, 576},                                 // SmolLM2-135M: qkv, gate|up, down, head
                              {6144, 4096}, {24576, 4096}, {4096, 12288}};  // Qwen3-8B: qkv, gate|up, down
 
+constexpr int64_t kRows[] = {1, 4, 8, 16, 64, 512};
+
 // Random words of full range; w12 with the exception rate of a real linear layer.
 void run(bench::Session& session, const Shape& s, linear::Format format) {
   const bool w12 = format == linear::Format::kW12;
+  const auto name = [&](int64_t rows) {
+    return bench::shape({{"R", rows}, {"N", s.n}, {"K", s.k}}) + (w12 ? " w12" : " bf16");
+  };
+  // Filling the weights takes longer than a measurement.
+  if (std::ranges::none_of(kRows, [&](int64_t rows) { return session.selected(name(rows)); })) return;
   const int64_t bands = s.n / w12::kBand, tiles = s.k / w12::kTileK;
   const int64_t bytes = bands * tiles * (w12 ? w12::kTileBytes : w12::kTileWeights * 2);
   bench::Operand<uint8_t> data(session, bytes, bench::Operand<uint8_t>::kStreamed);
@@ -38,12 +46,11 @@ void run(bench::Session& session, const Shape& s, linear::Format format) {
     exc_begin.push_back(static_cast<uint32_t>(exc_pos.size()));
   }
   const std::vector<bf16> exc_val(exc_pos.size() + 1, to_bf16(0.5f));
-  for (const int64_t rows : {1, 4, 8, 16, 64, 512}) {
+  for (const int64_t rows : kRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
-    session.run(bench::shape({{"R", rows}, {"N", s.n}, {"K", s.k}}) + (w12 ? " w12" : " bf16"),
-                static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k, linear::variants(),
-                [&, rows](int64_t i) {
+    session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
+                linear::variants(), [&, rows](int64_t i) {
                   const linear::Weight w{format,         s.n,           s.k,         bands,
                                          tiles,          data[i],       base.data(), exc_begin.data(),
                                          exc_pos.data(), exc_val.data()};

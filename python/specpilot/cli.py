@@ -241,9 +241,6 @@ def main() -> None:
 
     try:
         app()
-    except KeyboardInterrupt:
-        err.print("interrupted")
-        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away
         sys.exit(141)
