@@ -157,7 +157,7 @@ class Auto(WidthPolicy):
     above or below is tried in full, in turns: times or acceptance may have changed there. A try that pays is repeated.
     """
 
-    PATIENCE, LONGEST = 32, 512  # steps before a try; doubles with each that changes nothing
+    PATIENCE, LONGEST = 64, 512  # steps before a try; doubles with each that changes nothing
     PLANNED = 8  # steps between plans
 
     def __init__(self, costs: Mapping[int, StepTime]) -> None:
