@@ -20,7 +20,7 @@ class Survival:
     LARGEST = 8.0  # a clearer preference says no more
     MEAN, VARIANCE = (-0.75, 0.87), (1.0, 0.1)  # before any evidence
     FADING = 0.98  # a pass
-    RECENT = 32  # drafts that the next one is expected to resemble
+    RECENT = 128  # drafts that the next one is expected to resemble
     UNSEEN = 0.7
 
     def __init__(self, drafts: int) -> None:
