@@ -158,7 +158,7 @@ class Auto(WidthPolicy):
     """
 
     PATIENCE, LONGEST = 64, 512  # steps before a try; doubles with each that changes nothing
-    PLANNED = 16  # steps between plans
+    PLANNED = 8  # steps between plans
 
     def __init__(self, costs: Mapping[int, StepTime]) -> None:
         self.widths = sorted(costs)
