@@ -10,8 +10,9 @@ import pytest
 import tiny_engines
 from tokenizers.pre_tokenizers import ByteLevel
 
-from specpilot import cost
+from specpilot.cost import StepTime
 from specpilot.engine.decode import Generation, Request, Result, TextIterator
+from specpilot.width_policy import Fixed
 
 TOKENIZER = tiny_engines.tokenizer()
 EOS = TOKENIZER.eos_token_id
@@ -34,7 +35,7 @@ class Script:
 
     max_width = 16
     drafter = None
-    time = cost.StepTime(0.0, 0.0)
+    time = StepTime(0.0, 0.0)
 
     def __init__(self, tokens: list[int], passes: tuple[int, ...] = (1,)) -> None:
         self.tokens, self.passes, self.at = tokens, list(passes), 1
@@ -61,7 +62,7 @@ def generation(
         release=lambda: None,
     )
     request = Request([0], new, frozenset(stop_ids), stop)
-    return Generation(engine, request, script, cost.Fixed(16), every_step)
+    return Generation(engine, request, script, Fixed(16), every_step)
 
 
 def finished(tokens: list[int], **options) -> Result:

@@ -10,11 +10,12 @@ import tiny_engines
 import tiny_targets
 import torch
 
-from specpilot import cost, ops
+from specpilot import ops
 from specpilot.drafters.dflash import DFlashDraftModel
 from specpilot.engine import Engine, Result
 from specpilot.engine.decode import Generation, Request
 from specpilot.formats import open_checkpoint
+from specpilot.width_policy import Fixed, WidthPolicy
 
 MAX_CONTEXT = 200
 BLOCK = 16
@@ -49,7 +50,7 @@ class Oracle(DFlashDraftModel):
         ops.argmax(self._chosen[:n], self.target.vocab, ids, margins)
 
 
-class Widths(cost.WidthPolicy):
+class Widths(WidthPolicy):
     """Widths one after the other, from the start again at the end."""
 
     def __init__(self, *widths: int) -> None:
@@ -70,13 +71,11 @@ def engine_of(
     return Engine(model, oracle, max_context=max_context, stop_ids=stop_ids)
 
 
-def run(
-    engine: Engine, prompt: Sequence[int], new: int, policy: cost.WidthPolicy | None, stop_ids=()
-) -> Result:
+def run(engine: Engine, prompt: Sequence[int], new: int, policy: WidthPolicy | None, stop_ids=()) -> Result:
     """A chain under a width policy; AR without one."""
     verifier = engine._verifier("chain" if policy else "ar")
     request = Request(list(prompt), new, frozenset(stop_ids))
-    generation = Generation(engine, request, verifier, policy or cost.Fixed(1), every_step=False)
+    generation = Generation(engine, request, verifier, policy or Fixed(1), every_step=False)
     for _ in generation:
         pass
     return generation.result

@@ -12,6 +12,7 @@ import torch
 from oracle import BLOCK, MAX_CONTEXT, Widths
 
 from specpilot import cost, load
+from specpilot.width_policy import Auto, Fixed, WidthPolicy
 
 VOCAB = tiny_engines.VOCAB
 NEW = 60
@@ -42,7 +43,7 @@ class Case:
     def ar(self, new: int, stop_ids=()) -> oracle.Result:
         return oracle.run(self.engine, self.prompt, new, None, stop_ids)
 
-    def chain(self, new: int, policy: cost.WidthPolicy, right, stop_ids=()) -> oracle.Result:
+    def chain(self, new: int, policy: WidthPolicy, right, stop_ids=()) -> oracle.Result:
         """``right``: how many drafts are right, as a function of the anchor's position."""
         self.engine.drafter.script = oracle.drafts(self.far, len(self.prompt), right, VOCAB)
         return oracle.run(self.engine, self.prompt, new, policy, stop_ids)
@@ -67,7 +68,7 @@ def case(saved):
 def test_every_acceptance_length(case, right, assert_bits_equal):
     """``right`` drafts a pass are accepted and one bonus token added, so the histogram is known."""
     passes = 4
-    result = case.chain(1 + passes * (right + 1), cost.Fixed(BLOCK), lambda _: right)
+    result = case.chain(1 + passes * (right + 1), Fixed(BLOCK), lambda _: right)
     case.check(result, assert_bits_equal, f"{right} right")
     assert result.stats.accepted == Counter({right + 1: passes})
     assert result.stats.passes == passes and result.stats.tau == right + 1
@@ -77,7 +78,7 @@ def test_every_acceptance_length(case, right, assert_bits_equal):
 @pytest.mark.parametrize("width", range(1, BLOCK + 1))
 def test_every_width_over_random_acceptance(case, width, assert_bits_equal):
     pick = random.Random(width)
-    result = case.chain(NEW, cost.Fixed(width), lambda _: pick.randrange(BLOCK))
+    result = case.chain(NEW, Fixed(width), lambda _: pick.randrange(BLOCK))
     case.check(result, assert_bits_equal, f"width {width}")
     assert len(result.tokens) == NEW and result.finish_reason == "length"
     assert max(result.stats.widths) == width and max(result.stats.accepted) <= width
@@ -98,14 +99,14 @@ def test_widths_may_change_at_any_step(saved, kind, weights, assert_bits_equal):
 def test_prompts_of_any_length(saved, prompt, assert_bits_equal):
     found = Case(saved, prompt=prompt)
     pick = random.Random(prompt)
-    result = found.chain(NEW, cost.Fixed(BLOCK), lambda _: pick.randrange(BLOCK))
+    result = found.chain(NEW, Fixed(BLOCK), lambda _: pick.randrange(BLOCK))
     found.check(result, assert_bits_equal, f"prompt of {prompt}")
 
 
 @pytest.mark.parametrize("right", [0, 7, 15])
 def test_to_the_exact_end_of_the_context(case, right, assert_bits_equal):
     """The last token stands at the last position; the passes before it must not reach further."""
-    result = case.chain(10**6, cost.Fixed(BLOCK), lambda _: right)
+    result = case.chain(10**6, Fixed(BLOCK), lambda _: right)
     assert result.finish_reason == "length" and len(result.tokens) == MAX_CONTEXT - len(case.prompt)
     case.check(result, assert_bits_equal, f"{right} right")
     assert case.ar(10**6).tokens == result.tokens
@@ -121,7 +122,7 @@ def test_a_stop_token_anywhere_in_a_block(case, assert_bits_equal):
     assert len({p % BLOCK for p in places}) > BLOCK // 2
     for place in places:
         stop = case.far[place]
-        result = case.chain(NEW, cost.Fixed(BLOCK), lambda _: BLOCK, [stop])
+        result = case.chain(NEW, Fixed(BLOCK), lambda _: BLOCK, [stop])
         assert result.finish_reason == "stop" and result.tokens == case.far[: place + 1]
         assert result.tokens == case.ar(NEW, [stop]).tokens
         assert sum(n * k for n, k in result.stats.accepted.items()) == place  # the first is the prefill's
@@ -132,7 +133,7 @@ def test_drafted_stop_tokens_and_padding_ids_stop_nothing(case, assert_bits_equa
     unused = sorted(set(range(VOCAB)) - set(case.far))
     for drafted in (unused[0], unused[-1]):
         case.engine.drafter.script = lambda start, drafted=drafted: [drafted] * (BLOCK - 1)
-        result = oracle.run(case.engine, case.prompt, NEW, cost.Fixed(BLOCK), [drafted])
+        result = oracle.run(case.engine, case.prompt, NEW, Fixed(BLOCK), [drafted])
         assert result.finish_reason == "length" and result.stats.accepted == Counter({1: NEW - 1})
         case.check(result, assert_bits_equal, f"drafts of {drafted}")
 
@@ -142,8 +143,8 @@ def test_what_a_request_leaves_behind_is_not_seen_by_the_next(case, assert_bits_
     other = prompt_of(90, seed=8)
     for right in (0, 15, 3):
         case.engine.drafter.script = lambda start: prompt_of(BLOCK - 1, start)
-        oracle.run(case.engine, other, 50, cost.Fixed(BLOCK))
-        result = case.chain(NEW, cost.Fixed(BLOCK), lambda _, right=right: right)
+        oracle.run(case.engine, other, 50, Fixed(BLOCK))
+        result = case.chain(NEW, Fixed(BLOCK), lambda _, right=right: right)
         case.check(result, assert_bits_equal, "after another request")
 
 
@@ -163,7 +164,7 @@ def test_real_drafters_through_load(saved, kind, tmp_path, monkeypatch):
         assert len(want.tokens) == NEW and set(want.stats.widths) == {1}
 
 
-class Clockwork(cost.Auto):
+class Clockwork(Auto):
     """The automatic policy on a machine whose step times are the table's."""
 
     def __init__(self, costs: dict[int, cost.StepTime]) -> None:
@@ -179,10 +180,41 @@ class Clockwork(cost.Auto):
         super().observe(drafted, verified, emitted, time)
 
 
-def test_auto_follows_acceptance_within_a_generation(case, assert_bits_equal):
+class Narrowing(WidthPolicy):
+    """Drafts for any width and verifies any part of it; keeps what it was shown and what came of it."""
+
+    def __init__(self, seed: int) -> None:
+        self._pick = random.Random(seed)
+        self.margins: list[float] = []
+        self.steps: list[tuple[int, int, int]] = []
+
+    def width(self) -> int:
+        return self._pick.randint(1, BLOCK)
+
+    def narrow(self, margins) -> int:
+        self.margins += margins.tolist()
+        return self._pick.randint(1, len(margins) + 1)
+
+    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime) -> None:
+        self.steps.append((drafted, verified, emitted))
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_drafts_that_are_not_verified_leave_nothing_behind(saved, kind, seed, assert_bits_equal):
+    narrowed = Case(saved, kind)
+    policy, pick = Narrowing(seed), random.Random(seed)
+    result = narrowed.chain(NEW, policy, lambda _: pick.randrange(BLOCK))
+    narrowed.check(result, assert_bits_equal, f"narrowed at random, {seed}")
+    assert set(policy.margins) == {oracle.Oracle.preference}
+    assert any(v < d for d, v, _ in policy.steps) and all(e <= v <= d for d, v, e in policy.steps)
+    assert result.stats.widths == Counter(v for _, v, _ in policy.steps)
+
+
+def test_auto_follows_acceptance_within_a_generation(case, assert_bits_equal, monkeypatch):
     """Drafts go from always right to always wrong and back: widths follow, tokens do not change."""
     costs = {w: cost.StepTime(0.5, 0.5 + 0.1 * w) for w in cost.widths_up_to(BLOCK)}
-    case.engine.drafter.preference = 5.0
+    monkeypatch.setattr(case.engine.drafter, "preference", 5.0)
     right = {"always": lambda at: 15, "wrong for a while": lambda at: 0 if 90 < at < 150 else 15}
     widths = {}
     for name, script in right.items():

@@ -1,4 +1,4 @@
-// The contract and the table of variants. No arithmetic here.
+// The contract, the table of variants, and the margin of two keys, which all variants share.
 #include "ops/argmax/argmax.h"
 
 #include <limits>

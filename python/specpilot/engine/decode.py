@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..cost import WidthPolicy
 from ..verify import Verifier
+from ..width_policy import WidthPolicy
 from .stats import Stats
 from .stop import TextStream
 

@@ -15,6 +15,7 @@ from ..drafters import Drafter
 from ..layers import LayerShape, Taps
 from ..models import Target, Work
 from ..verify import VERIFIERS, Parts, Verifier
+from ..width_policy import Auto, Fixed, WidthPolicy
 from .decode import Generation, Request, Result, TextIterator
 from .kv_cache import KvCache, PagePool
 from .prompt import Prompt, encode, is_one_prompt
@@ -155,15 +156,11 @@ class Engine:
         verifier, policy = self._mode(verify)
         return Generation(self, Request(ids, max_new_tokens, stop_ids, stops), verifier, policy, every_step)
 
-    def _mode(self, verify: str) -> tuple[Verifier, cost.WidthPolicy]:
+    def _mode(self, verify: str) -> tuple[Verifier, WidthPolicy]:
         if verify in PLANNED:
             raise ValueError(f"verify={verify!r} is not in this release; there are 'auto', 'chain' and 'ar'")
         if verify == "auto":
-            return (
-                (self._verifier("chain"), self._auto)
-                if self.drafter
-                else (self._verifier("ar"), cost.Fixed(1))
-            )
+            return (self._verifier("chain"), self._auto) if self.drafter else (self._verifier("ar"), Fixed(1))
         if verify not in VERIFIERS:
             raise ValueError(f"verify={verify!r}, expected 'auto' or one of {', '.join(VERIFIERS.names())}")
         if verify != "ar" and self.drafter is None:
@@ -171,7 +168,7 @@ class Engine:
                 f"verify={verify!r} needs a drafter, and this engine has none: load with drafter=…, or use verify='ar'"
             )
         verifier = self._verifier(verify)
-        return verifier, cost.Fixed(verifier.max_width)
+        return verifier, Fixed(verifier.max_width)
 
     def _verifier(self, name: str) -> Verifier:
         if name not in self._verifiers:
@@ -179,7 +176,7 @@ class Engine:
         return self._verifiers[name]
 
     @cached_property
-    def _auto(self) -> cost.Auto:
+    def _auto(self) -> Auto:
         """Step times are measured at the first use, in an empty context, unless they are known from before."""
         chain = self._verifier("chain")
         widths = cost.widths_up_to(min(chain.max_width, self.max_context))
@@ -191,7 +188,7 @@ class Engine:
             finally:
                 self.release()
 
-        return cost.Auto(make() if self._cost_key is None else cost.stored(self._cost_key, widths, make))
+        return Auto(make() if self._cost_key is None else cost.stored(self._cost_key, widths, make))
 
     def acquire(self) -> None:
         """Takes the engine for one request."""

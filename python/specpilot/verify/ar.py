@@ -8,7 +8,7 @@ import torch
 
 from .. import ops
 from ..cost import StepTime
-from .base import Narrow, Parts, Verifier, whole
+from .base import Narrow, Parts, Verifier
 
 
 class AR(Verifier):
@@ -24,7 +24,7 @@ class AR(Verifier):
             p.target.logits(p.work, 1)
             ops.argmax(p.work.logits[:1], p.vocab, choice)
 
-    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow | None = None) -> list[int]:
         begin = perf_counter()
         self._parts.rows.put([anchor])
         self._parts.rows.chain(start, 1)

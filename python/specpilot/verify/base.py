@@ -53,12 +53,7 @@ class Parts:
     taps: Taps | None = None
 
 
-Narrow = Callable[[NDArray[np.float32]], int]  # cost.WidthPolicy.narrow
-
-
-def whole(margins: NDArray[np.float32]) -> int:
-    """Verifies all that was drafted."""
-    return len(margins) + 1
+Narrow = Callable[[NDArray[np.float32]], int]  # WidthPolicy.narrow
 
 
 class Verifier(ABC):
@@ -85,6 +80,6 @@ class Verifier(ABC):
         return self.time
 
     @abstractmethod
-    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
-        """Drafts for ``width`` rows, the anchor at position ``start`` first, verifies as many of them as ``narrow`` says, and gives
-        the tokens that follow the anchor, at least one and at most one a row."""
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow | None = None) -> list[int]:
+        """Drafts for ``width`` rows, the anchor at position ``start`` first, verifies as many of them as ``narrow`` says (None:
+        all), and gives the tokens that follow the anchor, at least one and at most one a row."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from .. import ops
 from ..cost import StepTime
 from ..drafters import Drafter
-from .base import Narrow, Parts, Verifier, whole
+from .base import Narrow, Parts, Verifier
 
 
 def _ints(*shape: int) -> Tensor:
@@ -44,7 +44,7 @@ class Chain(Verifier):
     def begin(self) -> None:
         self._waiting = 0
 
-    def step(self, anchor: int, start: int, width: int, narrow: Narrow = whole) -> list[int]:
+    def step(self, anchor: int, start: int, width: int, narrow: Narrow | None = None) -> list[int]:
         begin = perf_counter()
         self._parts.rows.put([anchor])
         if width > 1:
@@ -52,7 +52,7 @@ class Chain(Verifier):
         elif self._waiting == self.max_width:
             self._extend(start)
         drafted = perf_counter()
-        if width > 1:
+        if narrow and width > 1:
             width = narrow(self._host_margins[: width - 1])
         chosen = perf_counter()
         self._parts.rows.chain(start, width)
