@@ -24,6 +24,8 @@ const char* type_name(Type type) {
       return "bf16";
     case Type::kFloat32:
       return "float32";
+    case Type::kUint8:
+      return "uint8";
     default:
       return "int32";
   }
@@ -35,6 +37,8 @@ bool is(const TensorView& t, Type type) {
       return t.is_bf16();
     case Type::kFloat32:
       return t.is_f32();
+    case Type::kUint8:
+      return t.is_u8();
     default:
       return t.is_i32();
   }

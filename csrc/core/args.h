@@ -6,7 +6,7 @@
 #include "core/tensor.h"
 
 namespace specpilot {
-enum class Type { kBf16, kFloat32, kInt32 };
+enum class Type { kBf16, kFloat32, kInt32, kUint8 };
 inline constexpr int64_t kAnySize = -1;
 
 // Checks the tensors of one call of `op` against each other; `first` decides the device.

@@ -27,11 +27,12 @@ Isa detect() {
   if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
       !__builtin_cpu_supports("avx512dq"))
     return Isa::kAvx2;
+  if (!__builtin_cpu_supports("avx512vnni")) return Isa::kAvx512;
   // GCC 12 spells the AMX features with a dash; they are absent from older libgcc, hence the CPUID leaf itself.
   unsigned a = 7, b = 0, c = 0, d = 0;
   __asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-  const bool amx_bf16 = d >> 22 & 1, amx_tile = d >> 24 & 1;
-  return amx_bf16 && amx_tile && amx_permitted() ? Isa::kAmx : Isa::kAvx512;
+  const bool amx_bf16 = d >> 22 & 1, amx_tile = d >> 24 & 1, amx_int8 = d >> 25 & 1;
+  return amx_bf16 && amx_tile && amx_int8 && amx_permitted() ? Isa::kAmx : Isa::kAvx512Vnni;
 #else
   return Isa::kRef;
 #endif
@@ -44,7 +45,7 @@ Isa machine_isa() {
 }
 
 const char* isa_name(Isa isa) {
-  constexpr const char* kNames[] = {"cpu_ref", "cpu_avx2", "cpu_avx512", "cpu_amx"};
+  constexpr const char* kNames[] = {"cpu_ref", "cpu_avx2", "cpu_avx512", "cpu_avx512_vnni", "cpu_amx"};
   return kNames[static_cast<int>(isa)];
 }
 

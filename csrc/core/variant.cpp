@@ -19,7 +19,7 @@ Force parse() {
     return f;
   }
   SP_CHECK(want == kOrderX86, "SPECPILOT_FORCE=", want, " is not known: expected a tier (cpu_ref, cpu_avx2, cpu_avx512, ",
-           "cpu_amx) or an order id (", kOrderX86, ")");
+           "cpu_avx512_vnni, cpu_amx) or an order id (", kOrderX86, ")");
   f.order = want;
   return f;
 }

@@ -23,7 +23,7 @@ inline constexpr const char* kOrderNone = "exact";
 
 template <class Params>
 struct Variant {
-  const char* name;                // "cpu_ref", "cpu_avx2", "cpu_avx512", "cpu_amx", "cuda"
+  const char* name;                // a tier ("cpu_avx2") or "cuda"
   const char* order_id;            // see above
   Isa isa;                         // CPU tier it needs; kRef for CUDA variants
   bool cuda;                       // runs on CUDA tensors

@@ -21,6 +21,7 @@ __all__: list[str] = [
     "gpus",
     "kv_move",
     "linear",
+    "linear_q8",
     "machine_tier",
     "memory_bandwidth",
     "ops",
@@ -128,6 +129,15 @@ def linear(
     exc_pos: torch.Tensor | None,
     exc_val: torch.Tensor | None,
     n: typing.SupportsInt | typing.SupportsIndex,
+    bias: torch.Tensor | None,
+    residual: torch.Tensor | None,
+    y: torch.Tensor,
+    variant: str = "",
+) -> None: ...
+def linear_q8(
+    x: torch.Tensor,
+    data: torch.Tensor,
+    scale: torch.Tensor,
     bias: torch.Tensor | None,
     residual: torch.Tensor | None,
     y: torch.Tensor,

@@ -48,6 +48,9 @@ def decode(
         bool, typer.Option("--ar", help="Decode one token at a time (same as --verify ar).")
     ] = False,
     weights: Annotated[str, typer.Option(help="w12 (12-bit lossless) or bf16.")] = "w12",
+    drafter_weights: Annotated[
+        str, typer.Option(help="q8 (8 bits), w12 or bf16: other drafts, the same tokens.")
+    ] = "q8",
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")] = None,
     enable_thinking: Annotated[
@@ -74,6 +77,7 @@ def decode(
         target=target,
         drafter=None if verify == "ar" else _drafter(drafter),
         weights=weights,
+        drafter_weights=drafter_weights,
         max_context=max_context,
         threads=threads,
         to_bf16=to_bf16,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from . import ops
+from .formats.q8_weight import Q8Weight
 from .formats.run_layout import RunWeight
 
 
@@ -36,10 +37,15 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class Linear:
-    weight: RunWeight
+    """``weight``: exact, or of 8 bits in a drafter."""
+
+    weight: RunWeight | Q8Weight
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor, y: Tensor, residual: Tensor | None = None) -> None:
+        if isinstance(self.weight, Q8Weight):
+            ops.linear_q8(x, *self.weight.args, self.bias, residual, y)
+            return
         ops.linear(x, *self.weight.args, self.bias, residual, y)
 
     @property

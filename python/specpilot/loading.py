@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from .formats.errors import CheckpointError
-from .formats.run_layout import Format, run_weight
+from .formats.q8_weight import DrafterFormat, Q8Weight, q8_weight
+from .formats.run_layout import RunWeight, run_weight
 from .formats.slabs import Slabs
 from .layers import Layer, LayerShape, Linear
 from .progress import ProgressCallback
@@ -37,10 +38,13 @@ def check_shape(source: TensorSource, name: str, *shape: int) -> None:
 
 
 class Loader:
-    """Takes tensors out of a checkpoint, one at a time; ``finish`` refuses a checkpoint with tensors nobody asked for."""
+    """Takes tensors out of a checkpoint, one at a time; ``finish`` refuses a checkpoint with tensors nobody asked for.
+
+    ``format`` is that of linear layers; "q8", which rounds them, is for drafters.
+    """
 
     def __init__(
-        self, source: TensorSource, format: Format, progress: ProgressCallback | None = None
+        self, source: TensorSource, format: DrafterFormat, progress: ProgressCallback | None = None
     ) -> None:
         self._source, self._format, self._progress = source, format, progress
         self._names = frozenset(source.names())
@@ -69,8 +73,10 @@ class Loader:
             if self._progress:
                 self._progress(self._done, self._total, name)
 
-    def linear(self, parts: Sequence[tuple[str, int]], k: int, bias: bool = False) -> Linear:
-        """The rows of the named modules stacked: ``[(module, rows), …]``, K columns each."""
+    def linear(
+        self, parts: Sequence[tuple[str, int]], k: int, bias: bool = False, exact: bool = False
+    ) -> Linear:
+        """The rows of the named modules stacked: ``[(module, rows), …]``, K columns each; ``exact`` in every format."""
         if len(parts) == 1:
             weight = self.tensor(f"{parts[0][0]}.weight", parts[0][1], k)
         else:
@@ -79,7 +85,27 @@ class Loader:
                 weight[row : row + n] = self.tensor(f"{name}.weight", n, k)
                 row += n
         biases = [self.tensor(f"{name}.bias", n) for name, n in parts] if bias else None
-        return Linear(run_weight([weight], self._format, self._slabs), torch.cat(biases) if biases else None)
+        laid_out = self._exact(weight) if exact else self._lay_out(weight, parts[0][0])
+        return Linear(laid_out, torch.cat(biases) if biases else None)
+
+    def table(self, name: str, n: int, k: int) -> RunWeight:
+        """An embedding or a head, exact in every format."""
+        return self._exact(self.tensor(f"{name}.weight", n, k))
+
+    def copy(self, weight: RunWeight, name: str) -> Linear:
+        """Another model's weight in this one's format: itself where that is exact."""
+        return Linear(self._lay_out(weight.to_bf16(), name) if self._format == "q8" else weight)
+
+    def _lay_out(self, weight: Tensor, name: str) -> RunWeight | Q8Weight:
+        if self._format != "q8":
+            return self._exact(weight)
+        try:
+            return q8_weight(weight, self._slabs)
+        except ValueError as e:
+            raise CheckpointError(f"{self._source.source}: {name}: {e}; use drafter_weights='w12'") from None
+
+    def _exact(self, weight: Tensor) -> RunWeight:
+        return run_weight([weight], "w12" if self._format == "q8" else self._format, self._slabs)
 
     def layer(
         self,

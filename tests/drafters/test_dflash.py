@@ -40,11 +40,13 @@ MAX_CONTEXT = 320
 class Pair:
     """A target and a drafter, ours and stock's, with the same weights."""
 
-    def __init__(self, tmp_path, changes: dict) -> None:
+    def __init__(self, tmp_path, changes: dict, weights: str = "w12") -> None:
         self.stock_target = tiny_targets.stock("qwen3", num_hidden_layers=tiny.TARGET_LAYERS)
         self.stock = tiny.stock(**changes)
         target = tiny_targets.target_of(tiny_targets.save(self.stock_target, tmp_path / "target"))
-        self.drafter = tiny.drafter_of(tiny.save(self.stock, tmp_path / "drafter"), tiny.parts_of(target))
+        self.drafter = tiny.drafter_of(
+            tiny.save(self.stock, tmp_path / "drafter"), tiny.parts_of(target), weights
+        )
 
     @torch.no_grad()
     def taps(self, ids: list[int]) -> torch.Tensor:
@@ -127,9 +129,10 @@ def test_bf16_drafts_are_those_of_the_package_up_to_near_ties(pair):
     assert same >= 0.8 * total, (same, total, eps)
 
 
-def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path, assert_bits_equal):
+@pytest.mark.parametrize("weights", ["w12", "q8"])
+def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path, weights, assert_bits_equal):
     """Pieces of any size with drafts between them (whose K and V the context overwrites), any page order, any width."""
-    pair = Pair(tmp_path, {})
+    pair = Pair(tmp_path, {}, weights)
     taps = pair.taps(prompt(200))
     pair.allocate(context_rows=256)
     pair.draft(taps, [200], 11)
@@ -146,6 +149,35 @@ def test_drafts_do_not_depend_on_how_the_context_came_in(tmp_path, assert_bits_e
     for wanted in range(1, len(whole)):
         assert pair.draft(taps, [200], 11, wanted) == ids[:wanted] + [-1] * (len(ids) - wanted)
         assert_bits_equal(pair.drafter._logits[:wanted], whole[:wanted], f"{wanted} wanted")
+
+
+def test_logits_in_8_bits_are_near_those_of_the_package(tmp_path):
+    """Nearer than a twentieth of their spread; and the weights alone, in fp32, are nearer still."""
+    pair = Pair(tmp_path, {}, "q8")
+    drafter, taps = pair.drafter, pair.taps(prompt(129))
+    assert drafter.head.weight.n == drafter.target.vocab and drafter.fc.weight.format == "w12"
+    want = pair.stock_logits(taps, anchor=11)
+    cos, sin = Qwen3RotaryEmbedding(pair.stock.config)(torch.zeros(1), torch.arange(200)[None])
+    half = drafter.shape.head_dim // 2
+    rounded = oracle.draft_logits(drafter, taps, 11, cos[0, :, :half], sin[0, :, :half])
+    pair.allocate(context_rows=256)
+    pair.draft(taps, [129], 11)
+    got = drafter._logits[:, : drafter.target.vocab].float()
+    error, of_weights = (got - want).std() / want.std(), (rounded - want).std() / want.std()
+    assert 0 < of_weights < error < 0.05, (of_weights, error)
+
+
+def test_weights_that_8_bits_cannot_hold_are_refused_by_name(saved):
+    directory, parts = saved
+    path = directory / "model.safetensors"
+    tensors = load_file(path)
+    tensors["layers.1.mlp.down_proj.weight"][3, 5] = float("inf")
+    save_file(tensors, path)
+    message = "layers.1.mlp.down_proj: row 3 has an infinity or NaN; use drafter_weights='w12'"
+    with pytest.raises(ValueError, match=message) as e:
+        tiny.drafter_of(directory, parts, "q8")
+    assert str(directory) in str(e.value)
+    tiny.drafter_of(directory, parts, "w12")
 
 
 def test_the_last_block_of_a_context_fits(tmp_path):

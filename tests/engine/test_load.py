@@ -110,6 +110,7 @@ def test_roles_taken_for_each_other_are_refused(target, drafter):
 
 BAD_VALUES = {
     "weights='w8', expected 'w12' or 'bf16'": {"weights": "w8"},
+    "drafter_weights='q4', expected 'q8', 'w12' or 'bf16'": {"drafter_weights": "q4"},
     "device='cuda': this release decodes on 'cpu'": {"device": "cuda"},
     "max_context=0, expected 1 to 512": {"max_context": 0},
     "max_context=513, expected 1 to 512: .* was trained for 512 positions": {"max_context": 513},
@@ -199,6 +200,24 @@ def test_statistics_add_up(target, drafter, verify):
     line = s.line()
     assert f"{s.tokens_per_second:.1f} tok/s" in line and f"τ {s.tau:.2f}" in line and "50 new tokens" in line
     assert s.to_dict()["accepted"] == dict(sorted(s.accepted.items()))
+
+
+def test_weights_of_the_drafter_change_no_token(target, drafter):
+    engines = [load(target, drafter, max_context=200, drafter_weights=w) for w in ("q8", "w12", "bf16")]
+    sizes = [e.drafter.nbytes for e in engines]
+    assert engines[0].drafter.head.weight.n == tiny_engines.VOCAB and sizes[1] < sizes[2]
+    want = load(target, None, max_context=200).decode([1, 2, 3], max_new_tokens=60).tokens
+    for engine in engines:
+        for verify in ("chain", "auto"):
+            assert engine.decode([1, 2, 3], max_new_tokens=60, verify=verify).tokens == want
+
+
+def test_a_drafter_in_8_bits_is_planned_with_its_copy_of_the_head(target, drafter, monkeypatch):
+    plans = []
+    monkeypatch.setattr(memory.MemoryPlan, "check", lambda self, *a: plans.append(self.parts["drafter"]))
+    for weights in ("q8", "w12", "bf16"):
+        loaded = load(target, drafter, max_context=64, drafter_weights=weights).drafter.nbytes
+        assert 0.5 < plans[-1] / loaded < 1.2, weights
 
 
 def test_a_checkpoint_may_go_away_after_loading(target, tmp_path):

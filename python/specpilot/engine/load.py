@@ -14,6 +14,7 @@ from .. import _C, zoo
 from ..drafters import DRAFTERS, Drafter, TargetParts
 from ..drafters.dflash_config import DFlashConfig
 from ..formats import Checkpoint, CheckpointError, open_checkpoint
+from ..formats.q8_weight import q8_bytes
 from ..models import MODELS, ModelConfig, Target
 from ..models.decoder import check_sizes, layer_shape
 from ..progress import bar
@@ -29,6 +30,7 @@ def load(
     drafter: str | Path | None = "auto",
     *,
     weights: str = "w12",
+    drafter_weights: str = "q8",
     device: str = "cpu",
     max_context: int | None = None,
     threads: int | None = None,
@@ -40,6 +42,7 @@ def load(
     ``target``       a short name ("smollm2-135m"), a directory (safetensors or w12), a .gguf file or a Hub name
     ``drafter``      the same for a drafter; "auto" looks the target up in the table of known pairs; None decodes without
     ``weights``      "w12" (12-bit lossless, packed while loading) or "bf16"; the tokens are the same
+    ``drafter_weights``  "q8" (8 bits, and a copy of the target's head in 8 bits), "w12" or "bf16": other drafts, the same tokens
     ``device``       "cpu"
     ``max_context``  positions of prompt and generation that the KV cache is made for (default: the model's, at most 8192)
     ``threads``      CPU threads, of this process (default: one per core, or SPECPILOT_THREADS)
@@ -50,6 +53,8 @@ def load(
     """
     if weights not in ("w12", "bf16"):
         raise ValueError(f"weights={weights!r}, expected 'w12' or 'bf16'")
+    if drafter_weights not in ("q8", "w12", "bf16"):
+        raise ValueError(f"drafter_weights={drafter_weights!r}, expected 'q8', 'w12' or 'bf16'")
     if device != "cpu":
         raise ValueError(f"device={device!r}: this release decodes on 'cpu'")
     if threads is not None:
@@ -65,7 +70,9 @@ def load(
             stack.enter_context(drafts)
             make_drafter = _drafter_class(drafts)
             draft_config = DFlashConfig.from_dict(drafts.config, drafts.source)
-        _plan(checkpoint, config, drafts, draft_config, weights, context).check(checkpoint.source)
+        _plan(checkpoint, config, drafts, draft_config, weights, drafter_weights, context).check(
+            checkpoint.source
+        )
 
         margin = draft_config.block_size if draft_config else 1
         with bar("loading", progress) as update:
@@ -81,14 +88,14 @@ def load(
                 embedding=model.embedding,
                 head=model.head,
             )
-            draft_model = make_drafter(drafts.config, drafts, parts, weights)
+            draft_model = make_drafter(drafts.config, drafts, parts, drafter_weights)
         return Engine(
             model,
             draft_model,
             checkpoint.tokenizer(),
             max_context=context,
             stop_ids=checkpoint.eos_token_ids(),
-            cost_key=_cost_key(checkpoint, drafts, weights),
+            cost_key=_cost_key(checkpoint, drafts, weights, drafter_weights),
         )
 
 
@@ -142,6 +149,7 @@ def _plan(
     drafts: Checkpoint | None,
     draft_config: DFlashConfig | None,
     weights: str,
+    drafter_weights: str,
     context: int,
 ) -> MemoryPlan:
     parts = {"weights": weight_bytes(checkpoint.nbytes, weights)}
@@ -149,7 +157,9 @@ def _plan(
     layers = [(config.num_layers, layer_shape(config))]
     block, taps = 1, 0
     if drafts is not None and draft_config is not None:
-        parts["drafter"] = weight_bytes(drafts.nbytes, weights)
+        parts["drafter"] = weight_bytes(drafts.nbytes, drafter_weights)
+        if drafter_weights == "q8":
+            parts["drafter"] += q8_bytes(config.vocab_size, config.hidden_size)
         layers.append((draft_config.layers, draft_config.shape))
         block, taps = draft_config.block_size, len(draft_config.tap_layers)
     parts |= buffer_bytes(layers, config.vocab_size, context, block, taps)
@@ -157,7 +167,9 @@ def _plan(
     return MemoryPlan(parts)
 
 
-def _cost_key(checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str) -> dict[str, Any]:
+def _cost_key(
+    checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str, drafter_weights: str
+) -> dict[str, Any]:
     keep = (
         "hidden_size",
         "intermediate_size",
@@ -170,4 +182,5 @@ def _cost_key(checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str) -
         "target": {k: checkpoint.config.get(k) for k in keep},
         "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,
         "weights": weights,
+        "drafter_weights": drafter_weights,
     }

@@ -49,7 +49,7 @@ class DecoderTarget(Target):
         self.cos, self.sin = rope_tables(config, max_position or config.max_position_embeddings)
         take = Loader(checkpoint, weights, progress)
         vocab, hidden = config.vocab_size, config.hidden_size
-        self.embedding = take.linear([("model.embed_tokens", vocab)], hidden).weight
+        self.embedding = take.table("model.embed_tokens", vocab, hidden)
         self.layers = [
             take.layer(
                 f"model.layers.{i}",
@@ -66,7 +66,7 @@ class DecoderTarget(Target):
             self.head = self.embedding
             take.skip("lm_head.weight")  # some files keep a second copy
         else:
-            self.head = take.linear([("lm_head", vocab)], hidden).weight
+            self.head = take.table("lm_head", vocab, hidden)
         take.finish()
 
     def forward(self, rows: TargetRows, n: int, kv: Cache, work: Work, taps: Taps | None = None) -> None:

@@ -8,6 +8,7 @@ from .embed import embed
 from .gather_rows import gather_rows
 from .kv_move import kv_move
 from .linear import linear
+from .linear_q8 import linear_q8
 from .rmsnorm import rmsnorm
 from .rope_kv import rope_kv
 from .swiglu import swiglu
@@ -22,6 +23,7 @@ __all__ = [
     "gather_rows",
     "kv_move",
     "linear",
+    "linear_q8",
     "rmsnorm",
     "rope_kv",
     "swiglu",

@@ -31,4 +31,4 @@ def draft_logits(drafter: DFlashDraftModel, taps: Tensor, anchor: int, cos: Tens
         if config.causal[i]:
             mask = mask.tril(start)
         x = rest(layer, shape, x, q, torch.cat([old_k, k]), torch.cat([old_v, v]), mask)
-    return norm(x[1:], drafter.norm, shape.eps) @ drafter.target.head.to_bf16().float().T
+    return dense(drafter.head, norm(x[1:], drafter.norm, shape.eps))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ..formats.run_layout import RunWeight
 from ..layers import Layer, LayerShape, Linear
 
 if TYPE_CHECKING:
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def dense(linear: Linear, x: Tensor) -> Tensor:
-    return F.linear(x, linear.weight.to_bf16().float(), None if linear.bias is None else linear.bias.float())
+    weight = linear.weight
+    w = weight.to_bf16().float() if isinstance(weight, RunWeight) else weight.to_float()
+    return F.linear(x, w, None if linear.bias is None else linear.bias.float())
 
 
 def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
