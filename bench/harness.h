@@ -1,4 +1,4 @@
-// Microbenchmark harness. One header, no dependency; a bench is one loop over shapes (bench/ops/bench_swiglu.cpp).
+// Microbenchmark harness. No dependency; a bench is one loop over shapes (bench/ops/bench_swiglu.cpp).
 //
 // Protocol. The variants of one shape are measured together: every epoch takes one sample of each, in an order that rotates
 // from epoch to epoch, so that drifting clocks and neighbours on the machine hit all of them alike. A sample is a batch of
@@ -9,6 +9,8 @@
 //
 // Caches. Call number i uses copy i of an operand. Activations have one copy and stay warm, as between two ops of a decode
 // step; weights (Operand::kStreamed) have more than the caches hold. --cold makes every operand streamed.
+//
+// CUDA variants: harness_cuda.h.
 //
 // Output: JSON lines. The first describes the machine, each other one a (shape, variant).
 #pragma once
@@ -33,9 +35,11 @@
 #include <vector>
 
 #include "core/bf16.h"
+#include "core/cuda_info.h"
 #include "core/isa.h"
 #include "core/thread_pool.h"
 #include "core/variant.h"
+#include "harness_cuda.h"
 
 namespace bench {
 struct Options {
@@ -50,6 +54,7 @@ struct Options {
 struct Case {
   std::string variant;
   std::function<void(int64_t)> call;  // one call of the op; the argument counts calls
+  cuda::Graph graph{};                // or, of a CUDA variant, its calls
 };
 
 struct Result {
@@ -79,10 +84,10 @@ inline Result summarize(const std::vector<double>& samples, int64_t batch) {
 // One case on its way through the protocol.
 class Sampler {
  public:
-  Sampler(const Case& c, const Options& o) : case_(c) {
+  Sampler(const Case& c, const Options& o) : case_(c), batch_(c.graph.us ? c.graph.calls : 1) {
     call();     // page faults, first use of scratch
     double us;  // the shorter of two: a stall must not pass for a full sample. This is the warm-up, too.
-    while ((us = std::min(time(), time())) < o.sample_us)
+    while ((us = std::min(time(), time())) < o.sample_us && !case_.graph.us)
       batch_ = std::max(batch_ + 1, static_cast<int64_t>(1.2 * batch_ * std::min(10.0, o.sample_us / std::max(us, 0.01))));
     const double fit = o.case_seconds * 1e6 / us;
     epochs_ = std::max(std::min(5, o.epochs), static_cast<int>(std::min<double>(o.epochs, fit)));
@@ -95,15 +100,18 @@ class Sampler {
   Result result() const { return summarize(samples_, batch_); }
 
  private:
-  void call() { case_.call(calls_++); }
+  void call() {
+    if (case_.call) case_.call(calls_++);
+  }
   double time() {
+    if (case_.graph.us) return case_.graph.us();
     const double start = now_us();
     for (int64_t i = 0; i < batch_; ++i) call();
     return now_us() - start;
   }
 
   const Case& case_;
-  int64_t batch_ = 1, calls_ = 0;
+  int64_t batch_, calls_ = 0;
   int epochs_ = 0;
   std::vector<double> samples_;
 };
@@ -141,11 +149,14 @@ class Session {
     if (!selected(shape)) return;
     std::vector<Case> cases;
     for (const auto& v : table) {
-      if (!specpilot::runs_here(v, params(0), false) || (!options_.variant.empty() && options_.variant != v.name)) continue;
+      if (!options_.variant.empty() && options_.variant != v.name) continue;
+      if (!specpilot::runs_here(v, params(0), v.cuda) || (v.cuda && gpu_.empty())) continue;
       // The scalar reference is no contender: left out where a call would take most of a second.
       const bool reference = std::string_view(v.name) == "cpu_ref";
       if (reference && flops > kReferenceFlops && table.size() > 1 && options_.variant.empty()) continue;
-      cases.push_back({v.name, [run = v.run, params](int64_t i) { run(params(i)); }});
+      if (!v.cuda) cases.push_back({v.name, [run = v.run, params](int64_t i) { run(params(i)); }});
+      if constexpr (cuda::kBuilt)
+        if (v.cuda) cases.push_back({v.name, {}, cuda::capture(v.run, params)});
     }
     const std::vector<Result> results = measure(cases, options_);
     for (size_t i = 0; i < cases.size(); ++i) print(shape, cases[i], results[i], bytes, flops);
@@ -190,9 +201,9 @@ class Session {
     const char* commit = std::getenv("SPECPILOT_COMMIT");  // set by bench/run in a git checkout
     std::printf(
         "{\"cpu\": \"%s\", \"tier\": \"%s\", \"threads\": %d, \"cores\": %d, \"compiler\": \"%s\", \"commit\": \"%s\", "
-        "\"cold\": %s}\n",
+        "\"cold\": %s, \"gpu\": \"%s\"}\n",
         cpu_model().c_str(), specpilot::isa_name(specpilot::machine_isa()), specpilot::ThreadPool::instance().threads(),
-        specpilot::usable_cores(), __VERSION__, commit ? commit : "", options_.cold ? "true" : "false");
+        specpilot::usable_cores(), __VERSION__, commit ? commit : "", options_.cold ? "true" : "false", gpu_.c_str());
     std::fflush(stdout);
   }
   void print(const std::string& shape, const Case& c, const Result& r, double bytes, double flops) const {
@@ -206,6 +217,7 @@ class Session {
 
   const char* op_;
   Options options_;
+  const std::string gpu_ = specpilot::gpus().empty() ? "" : specpilot::gpus()[0].name;
 };
 
 // "R=16 K=4096"
@@ -222,9 +234,25 @@ class Operand {
   enum Residence { kWarm, kStreamed };
   Operand(const Session& session, int64_t size, Residence residence = kWarm)
       : size_((size + kLine - 1) / kLine * kLine),
-        copies_(residence == kStreamed || session.options().cold ? streamed_copies(size_ * sizeof(T)) : 1),
+        streamed_(residence == kStreamed || session.options().cold),
+        copies_(streamed_ ? streamed_copies(size_ * sizeof(T)) : 1),
         data_(new (std::align_val_t{64}) T[size_ * copies_]()) {}
-  T* operator[](int64_t call) const { return data_.get() + call % copies_ * size_; }
+  // One copy of these values, whatever the options: for tables of which a call reads little.
+  explicit Operand(const std::vector<T>& values)
+      : size_(static_cast<int64_t>(values.size())),
+        streamed_(false),
+        copies_(1),
+        data_(new (std::align_val_t{64}) T[std::max<int64_t>(size_, 1)]) {
+    std::copy(values.begin(), values.end(), data_.get());
+  }
+  T* operator[](int64_t call) const {
+    if constexpr (cuda::kBuilt)
+      if (cuda::OnDevice::active) {
+        if (!device_) device_ = cuda::Copies(data_.get(), size_ * sizeof(T), streamed_);
+        return static_cast<T*>(device_[call]);
+      }
+    return data_.get() + call % copies_ * size_;
+  }
 
   // value(i) for element i of every copy.
   template <class Value>
@@ -243,8 +271,11 @@ class Operand {
     const int64_t cache = std::max<int64_t>(2 * sysconf(_SC_LEVEL3_CACHE_SIZE), int64_t{256} << 20);
     return cache / std::max<int64_t>(bytes, 1) + 2;
   }
-  int64_t size_, copies_;
+  int64_t size_;
+  bool streamed_;
+  int64_t copies_;
   std::unique_ptr<T[], Free> data_;
+  mutable cuda::Copies device_;  // made when first asked for: fill before
 };
 
 // Repeatable bf16 values, roughly normal with deviation `scale`.

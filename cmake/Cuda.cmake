@@ -1,7 +1,7 @@
 # Decides whether CUDA is built, with which compiler and for which architectures.
 #
 #   AUTO  builds for the GPUs of this machine; without one, for the CPU alone
-#   ON    requires nvcc; without a GPU it builds SPECPILOT_CUDA_ARCHITECTURES
+#   ON    requires nvcc; without a GPU it builds SPECPILOT_CUDA_ARCHS
 #   OFF   CPU alone
 set(SPECPILOT_CUDA_ARCHS "" CACHE STRING "CUDA architectures, e.g. \"90a-real\"; empty: the GPUs present, else all supported")
 set(SPECPILOT_HAVE_CUDA OFF)

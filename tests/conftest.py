@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specpilot import _C, cli, zoo
+from specpilot import _C, cli, ops, zoo
 from specpilot.formats import CheckpointError
 
 # A suite started in the background inherits an ignored Ctrl-C; tests of interrupts, and their children, need it.
@@ -102,15 +102,52 @@ def run(monkeypatch, capsys, tmp_path):
     return call
 
 
-def cpu_variants(op: str) -> list:
-    """pytest parameters for every CPU variant of an op; those this machine cannot run are skipped with the reason."""
+def variants(op: str, kind: str = "") -> list:
+    """pytest parameters for every variant of an op (of a kind: "cpu" or "cuda"); those this machine cannot run are skipped with the
+    reason."""
     params = []
     for name, _order, runs in _C.variants(op):
-        if name.startswith("cpu"):
-            mark = (
-                ()
-                if runs
-                else pytest.mark.skip(reason=f"{op}: {name} needs a better CPU than {_C.machine_tier()}")
-            )
+        if name.startswith(kind):
+            needs = "a GPU" if name.startswith("cuda") else f"a better CPU than {_C.machine_tier()}"
+            mark = () if runs else pytest.mark.skip(reason=f"{op}: {name} needs {needs}")
             params.append(pytest.param(name, marks=mark, id=name))
     return params
+
+
+def cpu_variants(op: str) -> list:
+    return variants(op, "cpu")
+
+
+class Anywhere:
+    """The ops, on the device of their variant: a CUDA variant gets copies of the CPU tensors' whole memory, which is copied back.
+
+    So strides and overlaps stay as they are, and a write outside of an output shows as it does on the CPU.
+    """
+
+    def __getattr__(self, name: str):
+        op = getattr(ops, name)
+
+        def call(*args, variant: str = "") -> None:
+            if not variant.startswith("cuda"):
+                return op(*args, variant=variant)
+            memory = {}  # of a CPU storage → (the storage as bytes, its copy)
+
+            def moved(x):
+                if not isinstance(x, torch.Tensor):
+                    return x
+                storage = x.untyped_storage()
+                if storage.data_ptr() not in memory:
+                    whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+                    memory[storage.data_ptr()] = whole, whole.cuda()
+                copy = memory[storage.data_ptr()][1].untyped_storage()
+                empty = torch.empty(0, dtype=x.dtype, device="cuda")
+                return empty.set_(copy, x.storage_offset(), x.shape, x.stride())
+
+            op(*map(moved, args), variant=variant)
+            for whole, copy in memory.values():
+                whole.copy_(copy)
+
+        return call
+
+
+anywhere = Anywhere()

@@ -14,7 +14,8 @@ RUN = Path(__file__).parents[1] / "bench" / "run"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("cmake"), reason="bench/run builds with cmake, which is not installed")
-def test_bench_run_measures_every_variant_that_runs_here(tmp_path):
+def test_bench_run_measures_every_variant_that_runs_here(tmp_path, monkeypatch):
+    monkeypatch.delenv("SPECPILOT_CUDA", raising=False)
     out = tmp_path / "lines.jsonl"
     command = [RUN, "swiglu", "--epochs", "3", "--threads", "1", "--shape", "R=1 ", "--json", out]
     done = subprocess.run(command, capture_output=True, text=True)

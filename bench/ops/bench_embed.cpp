@@ -15,18 +15,20 @@ void run(bench::Session& session, const Model& m, linear::Format format) {
   const bool w12 = format == linear::Format::kW12;
   const int64_t bands = m.vocab / w12::kBand, tiles = m.hidden / w12::kTileK;
   const int64_t tile_bytes = w12 ? w12::kTileBytes : w12::kTileWeights * 2;
-  std::vector<uint8_t> data(bands * tiles * tile_bytes, 0x11), base(bands, 110);
-  const std::vector<uint32_t> exc_begin(bands + 1, 0);
-  const linear::Weight table{format,      m.vocab,     m.hidden,         bands,   tiles,
-                             data.data(), base.data(), exc_begin.data(), nullptr, nullptr};
+  const bench::Operand<uint8_t> data(std::vector<uint8_t>(bands * tiles * tile_bytes, 0x11));
+  const bench::Operand<uint8_t> base(std::vector<uint8_t>(bands, 110));
+  const bench::Operand<uint32_t> exc_begin(std::vector<uint32_t>(bands + 1, 0));
   for (const int64_t rows : {1, 16, 64}) {
     constexpr int64_t kSteps = 512;
-    std::vector<int32_t> ids(rows * kSteps);
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i * 2654435761u % m.vocab);
+    std::vector<int32_t> steps(rows * kSteps);
+    for (size_t i = 0; i < steps.size(); ++i) steps[i] = static_cast<int32_t>(i * 2654435761u % m.vocab);
+    const bench::Operand<int32_t> ids(steps);
     bench::Operand<bf16> out(session, rows * m.hidden);
     session.run(bench::shape({{"R", rows}, {"K", m.hidden}, {"N", m.vocab}}) + (w12 ? " w12" : " bf16"),
                 (w12 ? 3.5 : 4.0) * rows * m.hidden, 0, embed::variants(), [&, rows](int64_t i) {
-                  return embed::Params{ids.data() + i % kSteps * rows, rows, table, out[i], m.hidden, nullptr};
+                  const linear::Weight table{format,  m.vocab, m.hidden,     bands,   tiles,
+                                             data[i], base[i], exc_begin[i], nullptr, nullptr};
+                  return embed::Params{ids[i] + i % kSteps * rows, rows, table, out[i], m.hidden, nullptr};
                 });
   }
 }

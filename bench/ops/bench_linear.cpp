@@ -36,24 +36,24 @@ void run(bench::Session& session, const Shape& s, linear::Format format) {
     if (i % 2 == 0) word = normal(i);
     return static_cast<uint8_t>(i % 2 ? word >> 8 : word);
   });
-  const std::vector<uint8_t> base(bands, 108);
-  std::vector<uint32_t> exc_begin(1, 0), exc_pos;
+  std::vector<uint32_t> begins(1, 0), places;
   constexpr int64_t kWeightsAnException = 30000;
   for (int64_t band = 0; band < bands; ++band) {
     const int64_t weights = w12::kBand * s.k;
     for (int64_t at = random() % kWeightsAnException; at < weights; at += kWeightsAnException)
-      exc_pos.push_back(static_cast<uint32_t>(at));
-    exc_begin.push_back(static_cast<uint32_t>(exc_pos.size()));
+      places.push_back(static_cast<uint32_t>(at));
+    begins.push_back(static_cast<uint32_t>(places.size()));
   }
-  const std::vector<bf16> exc_val(exc_pos.size() + 1, to_bf16(0.5f));
+  const bench::Operand<uint8_t> base(std::vector<uint8_t>(bands, 108));
+  const bench::Operand<uint32_t> exc_begin(begins), exc_pos(places);
+  const bench::Operand<bf16> exc_val(std::vector<bf16>(places.size(), to_bf16(0.5f)));
   for (const int64_t rows : kRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
     session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
                 linear::variants(), [&, rows](int64_t i) {
-                  const linear::Weight w{format,         s.n,           s.k,         bands,
-                                         tiles,          data[i],       base.data(), exc_begin.data(),
-                                         exc_pos.data(), exc_val.data()};
+                  const linear::Weight w{format,  s.n,     s.k,          bands,      tiles,
+                                         data[i], base[i], exc_begin[i], exc_pos[i], exc_val[i]};
                   return linear::Params{x[i], rows, s.k, w, nullptr, nullptr, 0, y[i], s.n, nullptr};
                 });
   }

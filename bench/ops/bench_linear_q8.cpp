@@ -22,13 +22,13 @@ void run(bench::Session& session, const Shape& s) {
   bench::Operand<uint8_t> data(session, bytes, bench::Operand<uint8_t>::kStreamed);
   std::minstd_rand random;
   data.fill([&](int64_t) { return static_cast<uint8_t>(random() >> 8 | 1); });
-  const std::vector<float> scale(s.n, 0.001f);
+  const bench::Operand<float> scale(std::vector<float>(s.n, 0.001f));
   for (const int64_t rows : kRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
     session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
                 linear_q8::variants(), [&, rows](int64_t i) {
-                  return linear_q8::Params{x[i],    rows,    s.k, s.k,  data[i], scale.data(), s.n,
+                  return linear_q8::Params{x[i],    rows,    s.k, s.k,  data[i], scale[i], s.n,
                                            nullptr, nullptr, 0,   y[i], s.n,     nullptr};
                 });
   }

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
+from conftest import anywhere as ops
 from torch import Tensor
 
-from specpilot import ops
 from specpilot.ref import rope_kv as layout
 
 SHAPES = {  # query heads, kv heads, head dim

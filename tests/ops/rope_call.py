@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+from conftest import anywhere as ops
 from paged import SHAPES, padded
 from torch import Tensor
 
-from specpilot import ops
 from specpilot.ref import rope_kv as ref
 
 BF16 = torch.bfloat16

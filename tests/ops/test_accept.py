@@ -4,12 +4,13 @@ import random
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import anywhere as ops
+from conftest import variants
 
-from specpilot import _C, ops
+from specpilot import _C
 from specpilot.ref.accept import accept as accept_ref
 
-VARIANTS = cpu_variants("accept")
+VARIANTS = variants("accept")
 NAMES = ["path", "emitted", "length"]
 
 
@@ -101,10 +102,11 @@ def test_the_lowest_of_equal_siblings_and_none_of_a_cousin(variant):
     assert emitted[0].tolist() == [2, 6, -1, -1] and length[0] == 2
 
 
-def test_rows_behind_the_last_request_are_ignored():
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_behind_the_last_request_are_ignored(variant):
     cu_rows, tokens, parents, choice = chain(2, 3)
     padded = [torch.cat([t, i32([-9, 1000])]) for t in (tokens, parents, choice)]
-    assert call(cu_rows, *padded, 4)[2].tolist() == [3]
+    assert call(cu_rows, *padded, 4, variant)[2].tolist() == [3]
 
 
 def test_a_replayed_program_checks_what_it_reads():
@@ -138,6 +140,19 @@ def test_a_replayed_program_checks_what_it_reads():
             program.run()
         tensor[at] = good
         assert all(torch.equal(a, b) for a, b in zip(outputs, before, strict=True))
+
+
+@pytest.mark.parametrize("variant", variants("accept", "cuda"))
+def test_values_that_the_cpu_refuses_do_no_harm(variant):
+    cu_rows, tokens, parents, choice = chain(9, 9)
+    for row, bad in [(0, 5), (4, 4), (4, 9), (4, -1), (4, -(2**31)), (4, 2**31 - 1)]:
+        wrong = parents.clone()
+        wrong[row] = bad
+        follows = i32([*range(4), *[-1] * 8]) if row else i32([*range(10), -1, -1])
+        assert torch.equal(call(cu_rows, tokens, wrong, choice, 12, variant)[0][0], follows)
+    for bounds, rows in [([-3, 10], 10), ([0, 99], 10), ([4, 2], 0), ([12, 40], 0)]:
+        path, _, length = call(i32(bounds), tokens, parents, choice, 12, variant)
+        assert length.tolist() == [rows] and path[0].tolist() == [*range(rows), *[-1] * (12 - rows)]
 
 
 def test_contract_is_checked():

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import anywhere as ops
+from conftest import variants
 
-from specpilot import _C, ops
+from specpilot import _C
 from specpilot.ref.argmax import argmax as argmax_ref
 from specpilot.ref.argmax import margin as margin_ref
 
-VARIANTS = cpu_variants("argmax")
+VARIANTS = variants("argmax")
 BF16 = torch.bfloat16
 EVERY = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(BF16)
 NAN, INF = float("nan"), float("inf")
@@ -97,6 +98,21 @@ def test_special_rows(variant, width):
     ]
     logits = torch.tensor([r for r, _ in rows]).to(BF16)
     assert call(logits, width, variant).tolist() == [want for _, want in rows]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_two_largest_wherever_the_row_starts_and_ends(variant):
+    """Rows of every alignment and length modulo 8, the two largest at all kinds of distance."""
+    g = torch.Generator().manual_seed(1)
+    wide = torch.full((64, 9011), -5.0).to(BF16)
+    for row in range(64):
+        at, other = torch.randint(16, 8990, (2,), generator=g)
+        if row % 3 == 0:
+            other = at - 1 - row % 8
+        wide[row, other], wide[row, at] = 2.0, 2.0 + row % 2
+    for first in range(8):
+        for last in range(9003, 9011):
+            check(wide[first::8, first:last], last - first, variant)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

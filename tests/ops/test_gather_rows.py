@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import anywhere as ops
+from conftest import variants
 
-from specpilot import _C, ops
+from specpilot import _C
 from specpilot.ref.gather_rows import gather_rows as gather_ref
 
-VARIANTS = cpu_variants("gather_rows")
+VARIANTS = variants("gather_rows")
 BF16 = torch.bfloat16
 
 
@@ -36,6 +37,15 @@ def test_moves(variant, cols, threads_used, threads, assert_bits_equal):
             want[:, cols : 2 * cols] = gather_ref(x, index)
             ops.gather_rows(wide_in[:, 4 : 4 + cols], index, wide_out[:, cols : 2 * cols], variant=variant)
             assert_bits_equal(wide_out, want, f"{rows} rows, {n} taken, index {index is not None}")
+
+
+@pytest.mark.parametrize("variant", variants("gather_rows", "cuda"))
+@pytest.mark.parametrize("cols", [33, 4096])
+def test_cuda_gives_nan_for_a_row_that_is_not_there(variant, cols, assert_bits_equal):
+    x, out = patterns(4, cols), patterns(5, cols, 1)
+    ops.gather_rows(x, i32([3, 4, -2, -1, 2**31 - 1]), out, variant=variant)
+    assert_bits_equal(out[::3], torch.stack([x[3], torch.zeros_like(x[0])]))
+    assert out[[1, 2, 4]].isnan().all()
 
 
 def test_no_row_can_be_picked_from_none():

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import anywhere as ops
+from conftest import variants
 
-from specpilot import _C, ops
+from specpilot import _C
 from specpilot.ref.kv_move import kv_move as kv_move_ref
 from specpilot.ref.kv_move import unpack_k, unpack_v
 
-VARIANTS = cpu_variants("kv_move")
+VARIANTS = variants("kv_move")
 BF16 = torch.bfloat16
 
 
@@ -60,9 +61,12 @@ def test_overlapping_moves(variant, move, assert_bits_equal):
     check(i32(source), i32(target), *caches(), variant, assert_bits_equal)
 
 
+SHAPES = [(1, 1, 1, 32), (3, 5, 3, 64), (3, 9, 8, 128), (30, 2, 3, 64), (1, 100, 2, 32), (1, 440, 1, 32)]
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("threads_used", [1, 2, 3, 7])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 32), (3, 5, 3, 64), (3, 9, 8, 128), (30, 2, 3, 64)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_random_moves(variant, threads_used, shape, threads, assert_bits_equal):
     threads(threads_used)
     g = torch.Generator().manual_seed(threads_used)
@@ -73,6 +77,16 @@ def test_random_moves(variant, threads_used, shape, threads, assert_bits_equal):
         target = torch.randperm(slots, generator=g)[:count].int()
         target[torch.rand(count, generator=g) < 0.1] = -1
         check(source, target, k, v, variant, assert_bits_equal)
+
+
+@pytest.mark.parametrize("variant", variants("kv_move", "cuda"))
+def test_cuda_skips_slots_that_are_not_there(variant, assert_bits_equal):
+    source, target = i32([0, 128, -2, 5, 6, 2**31 - 1]), i32([3, 4, 5, 128, -7, 8])
+    k, v = caches()
+    want_k, want_v = kv_move_ref(i32([0]), i32([3]), k, v)
+    ops.kv_move(source, target, k, v, variant=variant)
+    assert_bits_equal(unpack_k(k), want_k)
+    assert_bits_equal(unpack_v(v), want_v)
 
 
 def test_a_replayed_program_checks_what_it_reads(assert_bits_equal):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import variants
 from paged import int32
 from rope_call import BF16, DIMS, POSITIONS, SLOTS, Call
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm, apply_rotary_pos_emb
@@ -15,7 +15,7 @@ from specpilot import _C, ops
 from specpilot.ref import rope_kv as ref
 from specpilot.ref.rmsnorm import rmsnorm_lanes16
 
-VARIANTS = cpu_variants("rope_kv")
+VARIANTS = variants("rope_kv")
 
 
 @pytest.fixture
@@ -157,6 +157,19 @@ def test_special_values_stay_where_they_are(variant, norm, same):
         for i in at:
             got[i] = want[i]
     same([q, k, v], [want_q, want_k, want_v])
+
+
+@pytest.mark.parametrize("variant", variants("rope_kv", "cuda"))
+def test_cuda_writes_nothing_for_what_is_out_of_range(variant, same):
+    call = Call.random("9x3x64", 6, int32([4, 64, -2, 5, 6, 2**31 - 1]))
+    call.blocks = 2
+    call.positions[3:5] = int32([POSITIONS, -1])
+    want_q = replace(call, positions=call.positions.clamp(0, POSITIONS - 1), slots=call.slots * 0 - 1).run()[
+        0
+    ]
+    want_q[3:5] = torch.nan
+    caches = call.rows(slice(1)).run()[1:]
+    same(call.run(variant), [want_q, *caches])
 
 
 INDEX_ERRORS = [

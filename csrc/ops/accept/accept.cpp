@@ -22,6 +22,9 @@ void checked_ref(const Params& p) {
 }
 
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderNone, Isa::kRef, true, [](const Params& p) { return p.rows <= cuda::kMaxRows; }, cuda::run},
+#endif
     {"cpu_ref", kOrderNone, Isa::kRef, false, nullptr, checked_ref},
 };
 }  // namespace

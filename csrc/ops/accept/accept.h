@@ -10,6 +10,8 @@
 //
 // Walk: cur = root; loop: t = choice[cur]; emit t; go to the child of cur with token t (the lowest index), else stop. A path
 // longer than P is cut at P. Entries past length are written as -1.
+// Bad values (bounds that fall or leave the rows, a parent that does not precede its row) are errors on the CPU when the op
+// executes; CUDA cuts bounds to [0, R) and makes such a row nobody's child.
 // Determinism: bit_exact.   Roofline: 12 R bytes.
 #pragma once
 #include "core/tensor.h"
@@ -34,4 +36,8 @@ void run(const TensorView& cu_rows, const TensorView& tokens, const TensorView& 
 std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
+namespace cuda {
+inline constexpr int64_t kMaxRows = 12288;  // a row takes 4 bytes of 48 KB of shared memory
+void run(const Params&);
+}  // namespace cuda
 }  // namespace specpilot::accept

@@ -1,4 +1,4 @@
-// Reference and only variant. Parents precede children, so the search for the next row of a path starts behind the last one:
+// Reference. Parents precede children, so the search for the next row of a path starts behind the last one:
 // a request costs one pass over its rows, whatever its tree.
 #include <algorithm>
 

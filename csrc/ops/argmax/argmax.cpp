@@ -1,14 +1,14 @@
-// The contract, the table of variants, and the margin of two keys, which all variants share.
+// The contract and the table of variants. No arithmetic here.
 #include "ops/argmax/argmax.h"
 
-#include <limits>
-
 #include "core/args.h"
-#include "core/bf16.h"
 
 namespace specpilot::argmax {
 namespace {
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderNone, Isa::kRef, true, nullptr, cuda::run},
+#endif
 #if defined(__x86_64__)
     {"cpu_avx512", kOrderNone, Isa::kAvx512, false, nullptr, cpu::avx512},
     {"cpu_avx2", kOrderNone, Isa::kAvx2, false, nullptr, cpu::avx2},
@@ -18,13 +18,6 @@ constexpr Variant<Params> kVariants[] = {
 }  // namespace
 
 std::span<const Variant<Params>> variants() { return kVariants; }
-
-float margin(int32_t first, int32_t second) {
-  const FlushToZero everywhere;  // some callers run outside the pool
-  if (second == kNanKey) return std::numeric_limits<float>::infinity();
-  const auto value = [](int32_t k) { return to_f32(static_cast<bf16>(k < 0 ? 0x8000 - k : k)); };
-  return first == second ? 0.0f : value(first) - value(second);
-}
 
 void run(const TensorView& logits, int64_t valid_vocab, const TensorView& ids, const OptionalTensor& margin,
          std::string_view variant) {

@@ -48,7 +48,14 @@ void checked(const Params& p) {
   kernel(p);
 }
 
+#ifdef SPECPILOT_HAVE_CUDA
+bool fits_cuda(const Params& p) { return p.dim_padded <= 256; }
+#endif
+
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderCuda, Isa::kRef, true, fits_cuda, cuda::run},
+#endif
 #if defined(__x86_64__)
     {"cpu_amx", kOrderX86, Isa::kAmx, false, nullptr, checked<cpu::amx>},
     {"cpu_avx512", kOrderX86, Isa::kAvx512, false, nullptr, checked<cpu::avx512>},

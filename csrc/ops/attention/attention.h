@@ -25,6 +25,10 @@
 // At the end out = bf16(o / l), a zero as +0. So a row's bits are a function of (q, keys and values by position), nothing
 // else: not of M, the other rows, the tree's shape, slots, page layout, threads or tier.
 //
+// On CUDA the order is "cuda-mma16": the same splits, formulas and roundings, but q . k is one mma.m16n8k16 chain over d, the
+// o of a split one such chain over positions, and l 32 strided fp32 partials (lane = position % 32, ascending) folded by
+// halves. There, indices are not checked: what is out of range is not seen. D <= 256, one call at a time on a device.
+//
 // Determinism: order_fixed.   Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows.
 #pragma once
 #include "core/tensor.h"
@@ -63,4 +67,7 @@ void avx2(const Params&);
 void avx512(const Params&);
 void amx(const Params&);
 }  // namespace cpu
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::attention

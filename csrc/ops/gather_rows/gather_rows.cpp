@@ -16,6 +16,9 @@ void checked_ref(const Params& p) {
 }
 
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderNone, Isa::kRef, true, nullptr, cuda::run},
+#endif
     {"cpu_ref", kOrderNone, Isa::kRef, false, nullptr, checked_ref},
 };
 }  // namespace

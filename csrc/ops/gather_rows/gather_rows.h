@@ -1,7 +1,7 @@
 // gather_rows:   out[i] = x[index[i]]    (without an index: out[i] = x[i])
 //
 //   x  bf16 [R, C], out  bf16 [n, C]: unit column stride, any row stride (a slice of a wider buffer is a fine target)
-//   index  int32 [n], optional; -1 writes zeros
+//   index  int32 [n], optional; -1 writes zeros. On CUDA, which checks no values, one out of range writes NaN
 //
 // Carries tap hidden states to the drafter and picks the rows whose logits are wanted. Determinism: bit_exact.
 // Roofline: 4 n C bytes.
@@ -24,4 +24,7 @@ void run(const TensorView& x, const OptionalTensor& index, const TensorView& out
 std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::gather_rows

@@ -2,6 +2,7 @@
 //
 //   from, to   int32 [n]; -1 in either skips the pair. `to` holds no slot twice; it may overlap `from` in any way: the
 //              result is as if all sources were read before any write.
+//              CUDA checks no values: a slot out of range skips the pair, a slot twice in `to` ends as a mixture.
 //   k_cache    bf16 [layers, blocks, Hkv, 2, Dp / 2, 32]     v_cache  bf16 [layers, blocks, Hkv, 16, 2 Dp]   (rope_kv.h)
 //
 // Determinism: bit_exact.   Roofline: 8 n layers Hkv Dp bytes.
@@ -24,4 +25,7 @@ void run(const TensorView& from, const TensorView& to, const TensorView& k_cache
 std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::kv_move

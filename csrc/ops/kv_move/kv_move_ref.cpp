@@ -1,5 +1,5 @@
-// Reference and only variant: a thread takes whole (layer, head) planes, reads all moved entries of one into scratch, then
-// writes them, so overlap in any direction is harmless.
+// Reference and only CPU variant: a thread takes whole (layer, head) planes, reads all moved entries of one into scratch,
+// then writes them, so overlap in any direction is harmless.
 #include <cstring>
 
 #include "core/thread_pool.h"

@@ -6,6 +6,9 @@
 namespace specpilot::rmsnorm {
 namespace {
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderX86, Isa::kRef, true, nullptr, cuda::run},
+#endif
 #if defined(__x86_64__)
     {"cpu_avx512", kOrderX86, Isa::kAvx512, false, nullptr, cpu::avx512},
     {"cpu_avx2", kOrderX86, Isa::kAvx2, false, nullptr, cpu::avx2},

@@ -6,6 +6,7 @@
 //
 // Order: the sum of squares is 16 strided fp32 fma partials (lane i % 16, ascending i) folded by fold16 (core/bf16.h);
 // 1/sqrt by IEEE sqrt and divide: mean = sum / denom, inv = 1 / sqrt(mean + eps), x * inv.
+// Of a NaN, neither sign nor payload is defined.
 // Determinism: order_fixed.   Roofline: 4 R H bytes.
 #pragma once
 #include "core/tensor.h"
@@ -30,4 +31,7 @@ namespace cpu {
 void avx2(const Params&);
 void avx512(const Params&);
 }  // namespace cpu
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::rmsnorm

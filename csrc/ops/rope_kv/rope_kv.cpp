@@ -10,8 +10,6 @@
 
 namespace specpilot::rope_kv {
 namespace {
-constexpr int64_t kMaxDim = 512;
-
 // Threads write rows in any order, so no slot may be written twice. Slots mostly ascend; only others are sorted.
 void check_distinct(const Params& p) {
   if (std::adjacent_find(p.slots, p.slots + p.rows, std::greater_equal<>()) == p.slots + p.rows) return;
@@ -36,6 +34,9 @@ void checked(const Params& p) {
 }
 
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderX86, Isa::kRef, true, nullptr, cuda::run},
+#endif
 #if defined(__x86_64__)
     {"cpu_avx512", kOrderX86, Isa::kAvx512, false, nullptr, checked<cpu::avx512>},
     {"cpu_avx2", kOrderX86, Isa::kAvx2, false, nullptr, checked<cpu::avx2>},

@@ -10,6 +10,9 @@
 //   k_cache    bf16 [blocks, Hkv, 2, Dp / 2, 32]
 //   v_cache    bf16 [blocks, Hkv, 16, 2 Dp]
 //
+// CUDA checks no values: a row whose position is out of range writes nothing, one whose slot is writes no K and V, and a slot
+// given twice holds a mixture.
+//
 // Cache layout. A block is 32 slots; slot s lies in block s / 32 at lane t = s % 32. Dims past D are zero.
 //   K  half t / 16 holds 16 slots as pair rows over D (core/mma.h):
 //      element (d, t) at [block, h, t / 16, d / 2, (t % 16) * 2 + d % 2]
@@ -26,7 +29,7 @@
 #include "core/variant.h"
 
 namespace specpilot::rope_kv {
-inline constexpr int64_t kBlockSlots = 32;
+inline constexpr int64_t kBlockSlots = 32, kMaxDim = 512;
 
 struct Params {
   const bf16* qkv;
@@ -57,4 +60,7 @@ namespace cpu {
 void avx2(const Params&);
 void avx512(const Params&);
 }  // namespace cpu
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::rope_kv

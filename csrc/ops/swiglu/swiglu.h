@@ -24,4 +24,7 @@ namespace cpu {
 void avx2(const Params&);
 void avx512(const Params&);
 }  // namespace cpu
+namespace cuda {
+void run(const Params&);
+}
 }  // namespace specpilot::swiglu

@@ -15,7 +15,7 @@ All int32 and contiguous. cu_rows ``[B + 1]``; tokens, parents, choice ``[R]``; 
 length ``[B]``. ``path[b, :length[b]]`` are the accepted rows, the anchor first; ``emitted`` the tokens
 after each, so the accepted drafts and then the bonus token. The rest of a row of path and emitted is -1. A
 request without rows gets length 0.
-Raises ``KernelError`` for another dtype, shape or device, and before anything is written for row offsets
+Raises ``KernelError`` for another dtype, shape or device, and, on the CPU, before anything is written for row offsets
 that fall or leave R, and for a parent that does not precede its child (-1 is for the first row of a request
 only).
 """

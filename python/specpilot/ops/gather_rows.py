@@ -9,6 +9,6 @@ index.
 
 x: bf16 ``[R, C]``, out: bf16 ``[n, C]``: unit column stride, any row stride (a column slice of a wider
 buffer), not overlapping. index: int32 ``[n]`` or None (then n = R).
-Raises ``KernelError`` for another dtype, shape or device, and before anything is written for an index
+Raises ``KernelError`` for another dtype, shape or device, and, on the CPU, before anything is written for an index
 outside -1 … R - 1.
 """

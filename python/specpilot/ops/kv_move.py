@@ -12,6 +12,6 @@ were read before any is written.
 
 from_slots, to_slots: int32 ``[n]``; -1 in either skips the pair. k_cache: bf16 ``[layers, blocks, Hkv, 2,
 Dp / 2, 32]``, v_cache: bf16 ``[layers, blocks, Hkv, 16, 2 Dp]``, contiguous.
-Raises ``KernelError`` for another dtype, shape or device, and before anything is written for a slot out of
+Raises ``KernelError`` for another dtype, shape or device, and, on the CPU, before anything is written for a slot out of
 range or one that ``to_slots`` holds twice.
 """

@@ -16,6 +16,6 @@ cos, sin: bf16 ``[P, dim / 2]``, one row a position. positions, slots: int32 ``[
 and V. q_norm, k_norm: bf16 ``[dim]``, both or neither, used with ``eps`` and ``norm_denom`` (usually dim).
 Written: q_out bf16 ``[R, Hq, Dp]`` with Dp = dim rounded up to 32, k_cache bf16 ``[blocks, Hkv, 2, Dp / 2,
 32]``, v_cache bf16 ``[blocks, Hkv, 16, 2 Dp]``; their padding dims as zero.
-Raises ``KernelError`` for another dtype, shape or device, and before anything is written for a position
+Raises ``KernelError`` for another dtype, shape or device, and, on the CPU, before anything is written for a position
 without a row of cos or a slot that is out of range or given twice.
 """

@@ -1,0 +1,28 @@
+// How every CUDA twin starts its kernels: on the caller's stream, without allocation or synchronisation, errors named by op.
+//
+// Kernels are compiled with --fmad=false and --ftz=true: one rounding per written operation, subnormals flushed, as on the CPU
+// (docs/numerics.md). core/bf16.h holds the arithmetic that both share.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "core/check.h"
+
+namespace specpilot::cuda {
+template <class... P, class... A>
+void launch(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, A&&... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  kernel<<<grid, block, shared_bytes, static_cast<cudaStream_t>(stream)>>>(std::forward<A>(args)...);
+  const cudaError_t error = cudaGetLastError();
+  SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+}
+
+// Lets a kernel use more than 48 KB of dynamic shared memory; needed once, cheap to repeat.
+template <class... P>
+void allow_shared(const char* op, void (*kernel)(P...), size_t bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  SP_CHECK(error == cudaSuccess, op, ": ", bytes, " bytes of shared memory: ", cudaGetErrorString(error));
+}
+}  // namespace specpilot::cuda
