@@ -3,28 +3,20 @@
 
 #include "formats/w12.h"
 #include "harness.h"
+#include "linear_shapes.h"
 #include "ops/linear/linear.h"
 
 using namespace specpilot;
 
 namespace {
-struct Shape {
-  int64_t n, k;
-};
-constexpr Shape kShapes[] = {{960, 576},   {3072, 576},   {576, 1536},
-                             {49152, 576},                                 // SmolLM2-135M: qkv, gate|up, down, head
-                             {6144, 4096}, {24576, 4096}, {4096, 12288}};  // Qwen3-8B: qkv, gate|up, down
-
-constexpr int64_t kRows[] = {1, 4, 8, 16, 64, 512};
-
 // Random words of full range; w12 with the exception rate of a real linear layer.
-void run(bench::Session& session, const Shape& s, linear::Format format) {
+void run(bench::Session& session, const bench::LinearShape& s, linear::Format format) {
   const bool w12 = format == linear::Format::kW12;
   const auto name = [&](int64_t rows) {
     return bench::shape({{"R", rows}, {"N", s.n}, {"K", s.k}}) + (w12 ? " w12" : " bf16");
   };
   // Filling the weights takes longer than a measurement.
-  if (std::ranges::none_of(kRows, [&](int64_t rows) { return session.selected(name(rows)); })) return;
+  if (std::ranges::none_of(bench::kLinearRows, [&](int64_t rows) { return session.selected(name(rows)); })) return;
   const int64_t bands = s.n / w12::kBand, tiles = s.k / w12::kTileK;
   const int64_t bytes = bands * tiles * (w12 ? w12::kTileBytes : w12::kTileWeights * 2);
   bench::Operand<uint8_t> data(session, bytes, bench::Operand<uint8_t>::kStreamed);
@@ -47,7 +39,7 @@ void run(bench::Session& session, const Shape& s, linear::Format format) {
   const bench::Operand<uint8_t> base(std::vector<uint8_t>(bands, 108));
   const bench::Operand<uint32_t> exc_begin(begins), exc_pos(places);
   const bench::Operand<bf16> exc_val(std::vector<bf16>(places.size(), to_bf16(0.5f)));
-  for (const int64_t rows : kRows) {
+  for (const int64_t rows : bench::kLinearRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
     session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
@@ -62,6 +54,6 @@ void run(bench::Session& session, const Shape& s, linear::Format format) {
 
 int main(int argc, char** argv) {
   bench::Session session("linear", argc, argv);
-  for (const Shape& s : kShapes)
+  for (const bench::LinearShape& s : bench::kLinearShapes)
     for (const auto format : {linear::Format::kBf16, linear::Format::kW12}) run(session, s, format);
 }

@@ -1,29 +1,22 @@
 #include <random>
 
 #include "harness.h"
+#include "linear_shapes.h"
 #include "ops/linear_q8/linear_q8.h"
 
 using namespace specpilot;
 
 namespace {
-struct Shape {
-  int64_t n, k;
-};
-constexpr Shape kShapes[] = {{960, 576},   {3072, 576},   {576, 1536},
-                             {49152, 576},                                 // SmolLM2-135M: qkv, gate|up, down, head
-                             {6144, 4096}, {24576, 4096}, {4096, 12288}};  // Qwen3-8B: qkv, gate|up, down
-constexpr int64_t kRows[] = {1, 4, 8, 16, 64, 512};
-
-void run(bench::Session& session, const Shape& s) {
+void run(bench::Session& session, const bench::LinearShape& s) {
   const auto name = [&](int64_t rows) { return bench::shape({{"R", rows}, {"N", s.n}, {"K", s.k}}); };
   // Filling the weights takes longer than a measurement.
-  if (std::ranges::none_of(kRows, [&](int64_t rows) { return session.selected(name(rows)); })) return;
+  if (std::ranges::none_of(bench::kLinearRows, [&](int64_t rows) { return session.selected(name(rows)); })) return;
   const int64_t bytes = s.n * s.k;
   bench::Operand<uint8_t> data(session, bytes, bench::Operand<uint8_t>::kStreamed);
   std::minstd_rand random;
   data.fill([&](int64_t) { return static_cast<uint8_t>(random() >> 8 | 1); });
   const bench::Operand<float> scale(std::vector<float>(s.n, 0.001f));
-  for (const int64_t rows : kRows) {
+  for (const int64_t rows : bench::kLinearRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
     session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
@@ -37,5 +30,5 @@ void run(bench::Session& session, const Shape& s) {
 
 int main(int argc, char** argv) {
   bench::Session session("linear_q8", argc, argv);
-  for (const Shape& s : kShapes) run(session, s);
+  for (const bench::LinearShape& s : bench::kLinearShapes) run(session, s);
 }

@@ -67,7 +67,7 @@ SP_HD inline float exp_f32(float x) {
 SP_HD inline float silu_f32(float g) { return g / (1.0f + exp_f32(-g)); }
 
 // The one fold of 16 strided fp32 partials: halves added until one is left.
-SP_HD inline float fold16(const float* p) {
+inline float fold16(const float* p) {
   float t[16];
   for (int i = 0; i < 16; ++i) t[i] = p[i];
   for (int half = 8; half > 0; half /= 2)

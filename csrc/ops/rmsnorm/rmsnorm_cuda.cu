@@ -1,16 +1,12 @@
 // CUDA twin: y[r, i] = bf16(bf16(x[r, i] inv) weight[i]), inv = 1 / sqrt(sum_j x[r, j]^2 / denom + eps).
 //
 // A block takes a row. All threads bring it to shared memory (which is what lets y be x), one warp runs the 16 chains of the
-// order (its upper half repeats the lower), all threads write:
-//
-//   row in shared memory   0 1 2 … 15 | 16 17 … 31 | 32 …         lane c of the warp: fma over c, 16 + c, 32 + c, …
-//   fold16                 lane c += lane c ^ 8, then ^ 4, ^ 2, ^ 1; every lane ends with the sum
+// order (inverse_rms.cuh), all threads write.
 //
 // Roofline: 4 R H bytes; below some hundred rows the chain of H / 16 dependent fmas (0.6 us for H = 4096) decides.
-#include <cmath>
-
 #include "core/bf16.h"
 #include "core/cuda_launch.cuh"
+#include "ops/rmsnorm/inverse_rms.cuh"
 #include "ops/rmsnorm/rmsnorm.h"
 
 namespace specpilot::rmsnorm {
@@ -43,14 +39,8 @@ __global__ void rmsnorm_kernel(const Params p) {
   __syncthreads();
 
   if (thread < 32) {
-    float sum = 0.0f;
-#pragma unroll 32
-    for (int i = thread % 16; i < width; i += 16) {
-      const float v = to_f32(row[i]);
-      sum = std::fma(v, v, sum);
-    }
-    for (int half = 8; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    if (thread == 0) shared_inv = 1.0f / std::sqrt(sum / p.denom + p.eps);
+    const float inv = inverse_rms<32>(row, width, thread, p.denom, p.eps);
+    if (thread == 0) shared_inv = inv;
   }
   __syncthreads();
 

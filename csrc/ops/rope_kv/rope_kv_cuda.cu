@@ -2,14 +2,13 @@
 // row waits for memory once after its position is known.
 //
 //   lane l holds dims l + 32 j (`low`) and those D/2 above (`high`), j < kPairs: what the rotation mixes
-//   norm: the head goes through shared memory to the 16 chains of the order (rmsnorm.h), lanes 16 … 31 repeating 0 … 15
+//   norm: the head goes through shared memory to the 16 chains of the order (inverse_rms.cuh)
 //   writes: dim d goes to to[d / 2 * pair + d % 2 * next]   q_out: 2, 1   K (pair rows over D): 32, 1   V (over slots): 4, 2
 //
 // Roofline: 2 R (2 Hq + 4 Hkv) D bytes.
-#include <cmath>
-
 #include "core/bf16.h"
 #include "core/cuda_launch.cuh"
+#include "ops/rmsnorm/inverse_rms.cuh"
 #include "ops/rope_kv/rope_kv.h"
 
 namespace specpilot::rope_kv {
@@ -28,18 +27,6 @@ __device__ Out output(const Params& p, int64_t r, int64_t head, int64_t slot) {
   const int64_t base = (slot / kBlockSlots * p.kv_heads + h) * kBlockSlots * p.dim_padded;
   if (kv < p.kv_heads) return {p.k_cache + base + t / 16 * 16 * p.dim_padded + t % 16 * 2, 32, 1};
   return {p.v_cache + base + t / 2 * 2 * p.dim_padded + t % 2, 4, 2};
-}
-
-// All lanes get it; `head` lies in shared memory.
-__device__ float inverse_rms(const bf16* head, int dim, int lane, const Params& p) {
-  float sum = 0.0f;
-#pragma unroll 8
-  for (int i = lane % 16; i < dim; i += 16) {
-    const float v = to_f32(head[i]);
-    sum = std::fma(v, v, sum);
-  }
-  for (int half = 8; half > 0; half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);
-  return 1.0f / std::sqrt(sum / p.norm_denom + p.eps);
 }
 
 template <int kPairs>
@@ -82,7 +69,7 @@ __global__ void rope_kv_kernel(const Params p) {
     for (int j = 0; j < kPairs; ++j)
       if (const int i = lane + 32 * j; i < half) shared[i] = low[j], shared[i + half] = high[j];
     __syncwarp();
-    inv = inverse_rms(shared, dim, lane, p);
+    inv = rmsnorm::inverse_rms<8>(shared, dim, lane, p.norm_denom, p.eps);
   }
 #pragma unroll
   for (int j = 0; j < kPairs; ++j) {
