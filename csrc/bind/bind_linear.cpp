@@ -1,4 +1,5 @@
 #include "bind/ops.h"
+#include "formats/w12_cuda.h"
 #include "ops/linear/linear.h"
 
 using namespace specpilot;
@@ -9,4 +10,11 @@ SP_BIND(linear) {
         pybind11::arg("exc_pos"), pybind11::arg("exc_val"), pybind11::arg("n"), pybind11::arg("bias"),
         pybind11::arg("residual"), pybind11::arg("y"), pybind11::arg("variant") = "",
         pybind11::call_guard<pybind11::gil_scoped_release>());
+  m.def(
+      "linear_cuda_plan",
+      [](int64_t n, int64_t k) {
+        const w12_cuda::Plan p = w12_cuda::plan(n, k);
+        return std::tuple(p.blocks, p.steps, p.tiles());
+      },
+      pybind11::arg("n"), pybind11::arg("k"), "Row blocks, k steps and tiles of a row block of a weight's CUDA run layout.");
 }

@@ -18,6 +18,24 @@ void launch(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
 }
 
+// The same for a kernel whose blocks all call wait_for_previous (cuda_async.cuh): from sm_90 on it may start while the one before
+// it ends. Code compiled for less has no such call, wherever it runs.
+template <class... P, class... A>
+void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, A&&... args) {
+  cudaFuncAttributes code;
+  cudaError_t error = cudaFuncGetAttributes(&code, kernel);
+  SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &early, config.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
+  error = cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...);
+  SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+}
+
 // Lets a kernel use more than 48 KB of dynamic shared memory; needed once, cheap to repeat.
 template <class... P>
 void allow_shared(const char* op, void (*kernel)(P...), size_t bytes) {

@@ -70,7 +70,7 @@ void pack_unit(const uint16_t* words, uint8_t* out) {
 void pack_bf16(const TensorView& weight, const TensorView& data) {
   const w12::Source s = check_weight("pack_bf16", weight);
   linear::check_weight("pack_bf16", data, {}, {}, {}, {}, s.rows, s.k);
-  SP_CHECK(data.is_bf16(), "pack_bf16: data must be bf16");
+  SP_CHECK(data.is_bf16() && data.on_cpu(), "pack_bf16: data must be bf16 on the CPU");
   const int64_t tiles = tiles_of(s.k);
   auto* out = data.data<bf16>();
   ThreadPool::instance().parallel_for(s.bands(), grain(s.k), [&](int64_t from, int64_t to, int) {
@@ -132,6 +132,7 @@ void unpack(const TensorView& data, const OptionalTensor& base, const OptionalTe
             const OptionalTensor& exc_pos, const OptionalTensor& exc_val, const TensorView& weight) {
   const w12::Source s = check_weight("run_layout unpack", weight);
   const linear::Weight w = linear::check_weight("run_layout unpack", data, base, exc_begin, exc_pos, exc_val, s.rows, s.k);
+  SP_CHECK(data.on_cpu(), "run_layout unpack: data must be on the CPU");
   const auto decode = mma(std::min(machine_isa(), force().ceiling)).decode_w12;
   auto* out = weight.data<bf16>();
   ThreadPool::instance().parallel_for(w.bands, grain(s.k), [&](int64_t from, int64_t to, int) {

@@ -138,11 +138,11 @@ def test_contract_is_checked():
     weight = run_weight([w], "w12")
     y = torch.empty(2, 16, dtype=BF16)
     for args, match in [
-        ((x.float(), *weight.args, None, None, y), "x must be a 2-D bf16"),
+        ((x.float(), *weight.args, None, None, y), "x is float32"),
         ((x.repeat(1, 2), *weight.args, None, None, y), "w12 data"),
-        ((x, *weight.args, None, None, y[:, :8]), r"y is \[2, 8\], expected \[2, 16\]"),
-        ((x, *weight.args, torch.zeros(3, dtype=BF16), None, y), r"bias must be bf16 \[16\]"),
-        ((x, *weight.args, None, y[:1], y), r"residual is \[1, 16\]"),
+        ((x, *weight.args, None, None, y[:, :8]), r"y is bf16 \[2, 8\].*\[2, 16\]"),
+        ((x, *weight.args, torch.zeros(3, dtype=BF16), None, y), r"bias is bf16 \[3\].*\[16\]"),
+        ((x, *weight.args, None, y[:1], y), r"residual is bf16 \[1, 16\]"),
         ((x, weight.data[:, :, :700], *weight.args[1:], None, None, y), "w12 data"),
         ((x, weight.data, None, *weight.args[2:], None, None, y), "needs base"),
         ((x, *weight.args[:2], weight.exc_begin + 1, *weight.args[3:], None, None, y), "exc_begin must rise"),

@@ -25,4 +25,7 @@ void run(const TensorView& ids, const TensorView& data, const OptionalTensor& ba
 std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
+namespace cuda {
+void run(const Params&);  // an id out of range gives a row of NaN
+}  // namespace cuda
 }  // namespace specpilot::embed

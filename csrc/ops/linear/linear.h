@@ -2,7 +2,7 @@
 // n] )
 //
 //   x         bf16 [R, K], unit column stride, any row stride        R = 0 … 1024
-//   weight    bf16 or w12, in the CPU run layout (formats/w12.h):
+//   weight    bf16 or w12; on CUDA in the run layouts of formats/w12_cuda.h (data, and the list exc_pos), on the CPU in these:
 //             bf16: data bf16 [bands, tiles, 16, 32]  (band of 16 rows, tile of 32 k, pair row, 16 columns x {even, odd})
 //             w12:  data uint8 [bands, tiles, 768], base uint8 [bands], exc_begin int32 [bands + 1], exc_pos int32 [E],
 //                   exc_val bf16 [E]
@@ -11,7 +11,8 @@
 //   y         bf16 [R, N], unit column stride, any row stride
 //
 // Rounding: fp32 accumulation, bias added in fp32, rounded to bf16 once; the residual sum is a second rounding.
-// Order: "x86-pairs32" (core/mma.h) for every N, K, R, tier and thread count. w12 and bf16 give the same bits.
+// Order: CPU "x86-pairs32" (core/mma.h), CUDA "cuda-mma16" cut by w12_cuda::plan(N, K); for every R, tier and thread count. w12 and
+// bf16 give the same bits.
 // Determinism: order_fixed.   Roofline: weight bytes (2 or 1.5 per weight) for R <= 16; 2 R N K flops above.
 #pragma once
 #include "core/tensor.h"
@@ -22,11 +23,11 @@ enum class Format { kBf16, kW12 };
 
 struct Weight {
   Format format;
-  int64_t n, k, bands, tiles;
-  const uint8_t* data;  // one of the two run layouts
+  int64_t n, k, bands, tiles;  // on CUDA row blocks and k steps
+  const uint8_t* data;         // one of the run layouts
   const uint8_t* base;  // w12 only, as are the exceptions
   const uint32_t* exc_begin;
-  const uint32_t* exc_pos;
+  const uint32_t* exc_pos;  // on CUDA the overflow list
   const bf16* exc_val;
 };
 
@@ -52,6 +53,9 @@ void run(const TensorView& x, const TensorView& data, const OptionalTensor& base
 std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
+namespace cuda {
+void run(const Params&);
+}  // namespace cuda
 namespace cpu {
 void avx2(const Params&);
 void avx512(const Params&);

@@ -3,12 +3,41 @@
 
 #include "core/mma.h"
 #include "formats/w12.h"
+#include "formats/w12_cuda.h"
 #include "ops/linear/linear.h"
 
 namespace specpilot::linear {
+namespace {
+Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalTensor& overflow, bool others, int64_t n, int64_t k) {
+  SP_CHECK(n <= INT32_MAX && k <= INT32_MAX && n * k <= w12_cuda::kMaxWeights, op, ": weight shape [", n, ", ", k,
+           "]; at most 2^36 weights on CUDA");
+  const w12_cuda::Plan plan = w12_cuda::plan(n, k);
+  SP_CHECK(data.contiguous() && !others, op, ": on CUDA a weight is contiguous data and, for w12, the list exc_pos");
+  const bool bf16_data = data.is_bf16();
+  SP_CHECK(bf16_data || data.is_u8(), op, ": data must be bf16 or uint8 (w12)");
+  const auto fits = [&](int dims) {
+    return data.ndim() == dims && data.size(0) == plan.blocks && data.size(1) == plan.steps && data.size(2) == plan.tiles();
+  };
+  if (bf16_data)
+    SP_CHECK(fits(6) && data.size(3) == 4 && data.size(4) == 32 && data.size(5) == 8 && !overflow, op, ": bf16 data of a [", n,
+             ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(), ", 4, 32, 8] on CUDA, alone");
+  else
+    SP_CHECK(fits(4) && data.size(3) == w12_cuda::kTileBytes && overflow && overflow->on_cuda() && overflow->is_i32() &&
+                 overflow->ndim() == 1 && overflow->contiguous(),
+             op, ": w12 data of a [", n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(), ", ",
+             w12_cuda::kTileBytes, "] on CUDA, with exc_pos int32 [E]");
+  Weight w{};
+  w.format = bf16_data ? Format::kBf16 : Format::kW12;
+  w.n = n, w.k = k, w.bands = plan.blocks, w.tiles = plan.steps, w.data = data.data<const uint8_t>();
+  if (!bf16_data) w.exc_pos = overflow->data<const uint32_t>();
+  return w;
+}
+}  // namespace
+
 Weight check_weight(const char* op, const TensorView& data, const OptionalTensor& base, const OptionalTensor& exc_begin,
                     const OptionalTensor& exc_pos, const OptionalTensor& exc_val, int64_t n, int64_t k) {
   SP_CHECK(n >= 0 && k >= 1, op, ": weight shape [", n, ", ", k, "], expected n >= 0 and k >= 1");
+  if (data.on_cuda()) return check_cuda_weight(op, data, exc_pos, base || exc_begin || exc_val, n, k);
   const int64_t bands = round_up(n, w12::kBand) / w12::kBand, tiles = round_up(k, w12::kTileK) / w12::kTileK;
   SP_CHECK(data.on_cpu() && data.contiguous(), op, ": data must be a contiguous CPU tensor");
   Weight w{Format::kBf16, n, k, bands, tiles, data.data<const uint8_t>(), nullptr, nullptr, nullptr, nullptr};

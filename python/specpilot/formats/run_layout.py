@@ -1,4 +1,4 @@
-"""Weights in memory, as the CPU kernels stream them: csrc/formats/w12.h, csrc/ops/linear/linear.h."""
+"""Weights in memory, as the kernels stream them: csrc/ops/linear/linear.h."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from .. import _C
+from . import cuda_layout
 from .slabs import Slabs
 
 Format = Literal["bf16", "w12"]
@@ -17,11 +18,18 @@ _BAND, _TILE_K, _TILE_BYTES = 16, 32, 768
 
 @dataclass(frozen=True)
 class RunWeight:
-    """A weight [n, k] as ``linear`` and ``embed`` take it; the exceptions and ``base`` are None for bf16.
+    """A weight [n, k] as ``linear`` and ``embed`` take it on its device; only ``data`` for bf16.
+
+    On the CPU:
 
     ``data``       bf16 [bands, tiles, 16, 32] or uint8 [bands, tiles, 768]
     ``base``       uint8 [bands]
     ``exc_begin``  int32 [bands + 1];  ``exc_pos`` int32 [E];  ``exc_val`` bf16 [E]
+
+    On CUDA (csrc/formats/w12_cuda.h):
+
+    ``data``       bf16 [row blocks, steps, tiles, 4, 32, 8] or uint8 [row blocks, steps, tiles, 1552]
+    ``exc_pos``    int32 [E], the overflow list of w12
     """
 
     n: int
@@ -49,7 +57,9 @@ class RunWeight:
         return 8 * self.nbytes / (self.n * self.k) if self.n else 0.0
 
     def to_bf16(self) -> torch.Tensor:
-        """The weight as bf16 [n, k], bit for bit what went in."""
+        """The weight as bf16 [n, k], bit for bit what went in, on its device."""
+        if self.data.is_cuda:
+            return cuda_layout.unpack(self.data, self.exc_pos, self.n, self.k)
         weight = torch.empty(self.n, self.k, dtype=torch.bfloat16)
         _C.run_unpack(self.data, self.base, self.exc_begin, self.exc_pos, self.exc_val, weight)
         return weight
@@ -58,9 +68,9 @@ class RunWeight:
 def run_weight(
     parts: Sequence[torch.Tensor], format: Format = "w12", slabs: Slabs | None = None
 ) -> RunWeight:
-    """Stacks bf16 ``parts`` [Ni, K] by rows (q|k|v, gate|up) and lays them out.
+    """Stacks bf16 ``parts`` [Ni, K] by rows (q|k|v, gate|up) and lays them out for the device that they lie on.
 
-    The words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more
+    On the CPU the words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more
     bytes than the 12-bit words save.
     """
     if format not in ("bf16", "w12"):
@@ -78,6 +88,8 @@ def run_weight(
     if weight.stride(1) != 1:
         weight = weight.contiguous()
     n, k = weight.shape
+    if weight.is_cuda:
+        return _cuda_weight(weight, format)
     bands, tiles = -(-n // _BAND), -(-k // _TILE_K)
     if format == "w12":
         base, begin = torch.empty(bands, dtype=torch.uint8), torch.empty(bands + 1, dtype=torch.int64)
@@ -92,3 +104,12 @@ def run_weight(
     data = take(bands, tiles, _BAND, _TILE_K, dtype=torch.bfloat16)
     _C.run_pack_bf16(weight, data)
     return RunWeight(n, k, "bf16", data)
+
+
+def _cuda_weight(weight: torch.Tensor, format: Format) -> RunWeight:
+    n, k = weight.shape
+    if format == "w12":
+        data, overflow = cuda_layout.pack_w12(weight)
+        if data.nbytes + overflow.nbytes < data[..., 0].numel() * 2 * cuda_layout.TILE_ROWS * cuda_layout.TILE_K:
+            return RunWeight(n, k, "w12", data, exc_pos=overflow)
+    return RunWeight(n, k, "bf16", cuda_layout.pack_bf16(weight))

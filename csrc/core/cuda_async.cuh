@@ -1,0 +1,96 @@
+// Copies into shared memory that complete on an mbarrier: bulk copies from sm_90 on, cp.async before; and dependent launch.
+#pragma once
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace specpilot::cuda {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+inline constexpr bool kBulk = true;
+#else
+inline constexpr bool kBulk = false;
+#endif
+
+__device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
+
+// Full: the warp that stages has issued everything and it has arrived. Empty: as many warps as given have read it.
+class Barrier {
+ public:
+  // Arrivals that `staged` makes.
+  static constexpr int kStagers = kBulk ? 1 : 33;
+
+  __device__ void init(int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word_)), "r"(arrivals) : "memory");
+  }
+  __device__ void arrive() {
+    asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(shared_address(&word_)) : "memory");
+  }
+  // The phase of this parity is over.
+  __device__ void wait(uint32_t parity) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again; }" ::"r"(shared_address(&word_)),
+        "r"(parity)
+        : "memory");
+#else
+    asm volatile(
+        "{ .reg .pred p;\n"
+        "again: mbarrier.test_wait.parity.shared::cta.b64 p, [%0], %1;\n"
+        "@!p bra again; }" ::"r"(shared_address(&word_)),
+        "r"(parity)
+        : "memory");
+#endif
+  }
+  // One lane announces the bytes of the bulk copies that it or others of its warp are about to start.
+  __device__ void expect(uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word_)), "r"(bytes) : "memory");
+#endif
+  }
+  // A whole warp, after its copies and its own stores: completes the phase when the copies do.
+  __device__ void staged(int lane) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 900
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&word_)) : "memory");
+#endif
+    __syncwarp();
+    if (lane == 0) arrive();
+  }
+  __device__ void* address() { return &word_; }
+
+ private:
+  uint64_t word_;
+};
+
+// bytes: a multiple of 16, as the addresses are. One lane's bulk copy (expected on the barrier).
+__device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier& full) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+               "l"(from), "r"(bytes), "r"(shared_address(full.address()))
+               : "memory");
+#endif
+}
+__device__ inline void copy16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+// Ordinary accesses to shared memory before it come before bulk copies after it.
+__device__ inline void fence_bulk() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// The kernel that follows in the stream may start; what it may touch before `wait_for_previous` is memory nobody writes.
+__device__ inline void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Everything that earlier kernels of the stream wrote is there.
+__device__ inline void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+}  // namespace specpilot::cuda

@@ -1,0 +1,245 @@
+// CUDA twin of linear: y = x W^T for bf16 and w12 weights in the run layouts of formats/w12_cuda.h, order "cuda-mma16" (linear.h).
+//
+// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps, a
+// warp 2 tiles of 16 weight rows; the block walks the units (row block, k step of 64) of its piece of the plan (w12_cuda::plan) through
+// a ring of stages (linear_stage.cuh). Where a piece ends inside of a row block its accumulators go to a workspace, and whoever
+// comes last to a row block adds them up in the order of the pieces:
+//
+//   row block   |      0       |      1       |      2       |
+//   units       |. . . . . . . |. . . . . . . |. . . . . . . |
+//   pieces      |--- 0 ---|--- 1 ---|--- 2 ---|--- 3 ---|- 4 |          sums: 0 + 1,  1 + 2,  2 + 3 + 4
+//
+// With more rows than the workspace is for (prompts), a block takes a whole row block for 64 tokens and adds up its pieces in
+// registers: the same sums.
+//
+// On sm_90 the next kernel's weights stream in while this one ends (dependent launch).
+// Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a row block.
+#include <algorithm>
+
+#include "core/bf16.h"
+#include "core/cuda_launch.cuh"
+#include "core/cuda_mma.cuh"
+#include "ops/linear/linear_stage.cuh"
+
+namespace specpilot::linear {
+namespace {
+using w12_cuda::kMaxPieces, w12_cuda::kMaxWarps, w12_cuda::kTilesPerWarp, w12_cuda::Plan;
+constexpr int kPassTokens = 64, kTokenBlocks = 4;  // of 64 tokens, in one launch that cuts k
+constexpr int64_t kSlots = 2 * kMaxPieces * kMaxWarps * kTilesPerWarp * (kPassTokens / 8) * 32;  // float4 of a token block
+
+// Accumulators of pieces, and how many are there; one for the process and device: calls on several streams must not overlap.
+__device__ float4 partials[kTokenBlocks * kSlots];
+constexpr int64_t kMaxCounters = 1 << 17;
+__device__ int arrived[kMaxCounters];  // zero between launches
+
+// Piece that unit u belongs to, and its first unit.
+__device__ int piece_of(const Plan& plan, int u) { return ((u + 1) * plan.pieces - 1) / plan.units(); }
+__device__ int first_unit(const Plan& plan, int piece) { return piece * plan.units() / plan.pieces; }
+
+template <int kTiles>
+struct Accumulators {
+  float c[kTilesPerWarp][kTiles][4];
+
+  __device__ void clear() {
+    each([](float& x, int, int, int) { x = 0.0f; });
+  }
+  template <class F>
+  __device__ void each(F f) {
+#pragma unroll
+    for (int i = 0; i < kTilesPerWarp; ++i)
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) f(c[i][j][e], i, j, e);
+  }
+};
+
+// One step of one warp: 32 weight rows x 64 k x the tokens.
+template <Format format, int kTiles>
+__device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow, int lane) {
+  Fragments a[kTilesPerWarp];
+#pragma unroll
+  for (int i = 0; i < kTilesPerWarp; ++i) load_tile<format>(a[i], tiles + i * kTileBytes<format>, overflow, lane);
+  const uint32_t row = specpilot::cuda::shared_address(x) + lane % 8 * kRowBytes;
+  uint32_t b[4];
+  if constexpr (kTiles == 1) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {  // matrices: k 0, 8, 16, 24 of 32
+      specpilot::cuda::load_matrices(b, row + half * 64 + lane / 8 * 16);
+#pragma unroll
+      for (int kt = 0; kt < 2; ++kt)
+#pragma unroll
+        for (int i = 0; i < kTilesPerWarp; ++i)
+          specpilot::cuda::mma(acc.c[i][0], a[i][2 * half + kt], b[2 * kt], b[2 * kt + 1]);
+    }
+  } else {
+    const uint32_t at = row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;  // matrices: k 0, 8 of 8 tokens, then of the next 8
+#pragma unroll
+    for (int kt = 0; kt < 4; ++kt)
+#pragma unroll
+      for (int j = 0; j < kTiles; j += 2) {
+        specpilot::cuda::load_matrices(b, at + j * 8 * kRowBytes + kt * 32);
+#pragma unroll
+        for (int i = 0; i < kTilesPerWarp; ++i) {
+          specpilot::cuda::mma(acc.c[i][j], a[i][kt], b[0], b[1]);
+          specpilot::cuda::mma(acc.c[i][j + 1], a[i][kt], b[2], b[3]);
+        }
+      }
+  }
+}
+
+// Rounds the sums, turns them so that a lane has two neighbouring outputs of a token, adds the residual and stores.
+template <int kTiles>
+__device__ void finish(Accumulators<kTiles>& acc, const Params& p, int64_t first_out, int64_t first_row, int lane) {
+  const bool wide = reinterpret_cast<uintptr_t>(p.y) % 4 == 0 && p.ldy % 2 == 0;
+#pragma unroll
+  for (int i = 0; i < kTilesPerWarp; ++i)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t block = first_out + i * 16 + half * 8, mine = block + lane / 4, n = block + lane % 4 * 2;
+      const float bias = p.bias && mine < p.w.n ? to_f32(p.bias[mine]) : 0.0f;
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        float low = acc.c[i][j][2 * half], high = acc.c[i][j][2 * half + 1];
+        if (p.bias) low = low + bias, high = high + bias;
+        const uint32_t turned = specpilot::cuda::transpose(to_bf16(low) | uint32_t{to_bf16(high)} << 16);
+        const int64_t r = first_row + j * 8 + lane / 4;
+        if (r >= p.rows || n >= p.w.n) continue;
+        bf16 out[2] = {static_cast<bf16>(turned), static_cast<bf16>(turned >> 16)};
+        const int count = n + 1 < p.w.n ? 2 : 1;
+        if (p.residual)
+          for (int e = 0; e < count; ++e) out[e] = to_bf16(to_f32(p.residual[r * p.ld_residual + n + e]) + to_f32(out[e]));
+        bf16* y = p.y + r * p.ldy + n;
+        if (wide && count == 2)
+          *reinterpret_cast<uint32_t*>(y) = out[0] | uint32_t{out[1]} << 16;
+        else
+          for (int e = 0; e < count; ++e) y[e] = out[e];
+      }
+    }
+}
+
+// A piece leaves its accumulators; true for the last of the row block's, which then has the sum of all.
+template <int kTiles>
+__device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int token_block, int row_block, int piece, int begin,
+                           int warp, int lane) {
+  const int first = row_block * plan.steps;
+  const int head = piece_of(plan, first), count = piece_of(plan, first + plan.steps - 1) - head + 1;
+  const auto records = [&](int of, bool from_start) {  // a piece has two: the part it begins with, and the part it ends with
+    return partials + token_block * kSlots + ((int64_t{of} * 2 + from_start) * plan.warps + warp) * (kTilesPerWarp * kTiles * 32) + lane;
+  };
+  float4* mine = records(piece, begin == first && first_unit(plan, piece) != begin);
+#pragma unroll
+  for (int i = 0; i < kTilesPerWarp; ++i)
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j)
+      __stcg(mine + (i * kTiles + j) * 32, make_float4(acc.c[i][j][0], acc.c[i][j][1], acc.c[i][j][2], acc.c[i][j][3]));
+  __threadfence();
+  __syncwarp();
+  int* counter = arrived + (token_block * plan.blocks + row_block) * plan.warps + warp;
+  int before = 0;
+  if (lane == 0) before = atomicAdd(counter, 1);
+  if (__shfl_sync(~0u, before, 0) != count - 1) return false;
+  if (lane == 0) *counter = 0;
+  __threadfence();
+  for (int g = head; g < head + count; ++g) {
+    const float4* theirs = records(g, g == head && first_unit(plan, g) != first);
+#pragma unroll
+    for (int i = 0; i < kTilesPerWarp; ++i)
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        const float4 v = __ldcg(theirs + (i * kTiles + j) * 32);
+        const float add[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) acc.c[i][j][e] = g == head ? add[e] : acc.c[i][j][e] + add[e];
+      }
+  }
+  return true;
+}
+
+// kWhole: a block takes a row block, else a piece.
+template <Format format, int kTiles, bool kWhole>
+__global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2) linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
+  constexpr int kTokens = 8 * kTiles;
+  extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ Barriers barriers;
+  const Plan& plan = launch.plan;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int token_block = blockIdx.x % launch.token_blocks, part = blockIdx.x / launch.token_blocks;
+  const int first_row = token_block * kTokens;
+  const int begin = kWhole ? part * plan.steps : first_unit(plan, part);
+  const int end = kWhole ? begin + plan.steps : first_unit(plan, part + 1);
+  const int count = end - begin;
+
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < kStages; ++s) barriers.full[s].init(specpilot::cuda::Barrier::kStagers), barriers.empty[s].init(plan.warps);
+    specpilot::cuda::fence_bulk();
+  }
+  __syncthreads();
+  specpilot::cuda::let_next_start();
+  const Ring<format, kTokens> ring(memory, barriers, p, launch, begin, first_row);
+  if (warp == 0) {
+    for (int s = 0; s < min(kStages, count); ++s) ring.stage_weights(s, lane);
+    specpilot::cuda::wait_for_previous();
+    for (int s = 0; s < min(kStages, count); ++s) ring.stage_x(s, lane);
+  } else {
+    specpilot::cuda::wait_for_previous();
+  }
+
+  const auto* overflow = p.w.exc_pos;
+  Accumulators<kTiles> acc, sum;
+  acc.clear();
+  int row_block = begin / plan.steps, row_end = (row_block + 1) * plan.steps, segment = begin, piece = piece_of(plan, begin);
+  int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
+  bool fresh = true;                                                                      // kWhole: nothing in `sum` yet
+  for (int i = 0; i < count; ++i) {
+    ring.wait_full(i);
+    multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
+    __syncwarp();
+    if (lane == 0) ring.leave(i);
+    if (i >= 1 && i - 1 + kStages < count && warp == i % plan.warps) {
+      ring.wait_empty(i - 1);
+      ring.stage_weights(i - 1 + kStages, lane);
+      ring.stage_x(i - 1 + kStages, lane);
+    }
+    if (begin + i + 1 < cut) continue;
+    const int64_t first_out = int64_t{row_block} * plan.rows() + warp * kTilesPerWarp * w12_cuda::kTileRows;
+    if constexpr (kWhole) {
+      sum.each([&](float& x, int t, int j, int e) { x = fresh ? acc.c[t][j][e] : x + acc.c[t][j][e]; });
+      fresh = false;
+      if (cut == end) finish(sum, p, first_out, first_row, lane);
+      cut = min(first_unit(plan, ++piece + 1), row_end);
+    } else {
+      const bool whole = segment == row_end - plan.steps && cut == row_end;
+      if (whole || add_pieces(acc, plan, token_block, row_block, piece, segment, warp, lane)) finish(acc, p, first_out, first_row, lane);
+      segment = cut, ++row_block, row_end += plan.steps, cut = min(end, row_end);
+    }
+    acc.clear();
+  }
+}
+
+template <Format format, int kTiles, bool kWhole>
+void start(const Params& p, const Plan& plan) {
+  constexpr int kTokens = 8 * kTiles;
+  const int64_t token_blocks = (p.rows + kTokens - 1) / kTokens, parts = kWhole ? plan.blocks : plan.pieces;
+  const auto kernel = linear_kernel<format, kTiles, kWhole>;
+  const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
+  const size_t bytes = kStages * (launch.weight_bytes + kTokens * kRowBytes);
+  specpilot::cuda::allow_shared("linear", kernel, bytes);
+  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * plan.warps, bytes, p.stream, p, launch);
+}
+
+template <Format format>
+void run_format(const Params& p) {
+  const Plan plan = w12_cuda::plan(p.w.n, p.w.k);
+  SP_CHECK(int64_t{plan.blocks} * plan.warps * kTokenBlocks <= kMaxCounters, "linear: ", p.w.n, " outputs, at most ",
+           kMaxCounters / kTokenBlocks * plan.rows() / plan.warps);
+  if (p.rows > kTokenBlocks * kPassTokens) return start<format, kPassTokens / 8, true>(p, plan);
+  if (p.rows <= 8) return start<format, 1, false>(p, plan);
+  if (p.rows <= 16) return start<format, 2, false>(p, plan);
+  if (p.rows <= 32) return start<format, 4, false>(p, plan);
+  start<format, 8, false>(p, plan);
+}
+}  // namespace
+
+void cuda::run(const Params& p) { p.w.format == Format::kW12 ? run_format<Format::kW12>(p) : run_format<Format::kBf16>(p); }
+}  // namespace specpilot::linear

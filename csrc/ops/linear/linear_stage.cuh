@@ -1,0 +1,88 @@
+// The ring of stages in shared memory through which a block of linear_cuda.cu streams weights and x.
+//
+//   stage    2 W tiles of the weight, as they lie in memory | x rows of 64 k, 144 bytes apart (no bank conflicts for ldmatrix)
+//   step i   of the block lies in stage i % kStages: unit first + i of the plan, so weights are one run of memory
+//
+// Step i is read by every warp; warp i % W then waits until all have left step i - 1 and fills its stage with step i - 1 + kStages.
+#pragma once
+#include "core/cuda_async.cuh"
+#include "ops/linear/linear_tile.cuh"
+
+namespace specpilot::linear {
+namespace {
+constexpr int kStages = 4, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
+
+struct Barriers {
+  specpilot::cuda::Barrier full[kStages], empty[kStages];
+};
+
+struct Launch {
+  w12_cuda::Plan plan;
+  int token_blocks;
+  int weight_bytes;  // of a unit
+};
+
+template <Format format, int kTokens>
+class Ring {
+ public:
+  __device__ Ring(uint8_t* memory, Barriers& barriers, const Params& p, const Launch& launch, int first_unit, int first_row)
+      : memory_(memory), barriers_(barriers), p_(p), launch_(launch), first_unit_(first_unit), first_row_(first_row) {}
+  __device__ uint8_t* stage(int step) const {
+    return memory_ + step % kStages * (launch_.weight_bytes + kTokens * kRowBytes);
+  }
+  __device__ uint8_t* x(int step) const { return stage(step) + launch_.weight_bytes; }
+  __device__ void wait_full(int step) const { barriers_.full[step % kStages].wait(step / kStages & 1); }
+  __device__ void leave(int step) const { barriers_.empty[step % kStages].arrive(); }
+  __device__ void wait_empty(int step) const { barriers_.empty[step % kStages].wait(step / kStages & 1); }
+
+  // One warp; weights may be staged before the previous kernel has ended, x may not.
+  __device__ void stage_weights(int step, int lane) const {
+    specpilot::cuda::Barrier& full = barriers_.full[step % kStages];
+    const uint8_t* from = p_.w.data + int64_t{first_unit_ + step} * launch_.weight_bytes;
+    uint8_t* to = stage(step);
+    if constexpr (specpilot::cuda::kBulk) {
+      if (lane == 0) {
+        specpilot::cuda::fence_bulk();
+        full.expect(launch_.weight_bytes);
+        specpilot::cuda::bulk_copy(to, from, launch_.weight_bytes, full);
+      }
+    } else {
+      for (int i = 16 * lane; i < launch_.weight_bytes; i += 16 * 32) specpilot::cuda::copy16(to + i, from + i);
+    }
+  }
+  __device__ void stage_x(int step, int lane) const {
+    specpilot::cuda::Barrier& full = barriers_.full[step % kStages];
+    const int k0 = (first_unit_ + step) % launch_.plan.steps * kStepK, rows = min(kTokens, static_cast<int>(p_.rows) - first_row_);
+    const bf16* from = p_.x + first_row_ * p_.ldx + k0;
+    uint8_t* to = x(step);
+    if (reinterpret_cast<uintptr_t>(p_.x) % 16 != 0 || p_.ldx % 8 != 0 || k0 + kStepK > p_.w.k) {
+      stage_words(to, from, rows, static_cast<int>(p_.w.k) - k0 - 2 * lane, lane);
+    } else if constexpr (specpilot::cuda::kBulk) {
+      if (lane == 0) full.expect(rows * 2 * kStepK);
+      __syncwarp();
+      specpilot::cuda::fence_bulk();
+      for (int r = lane; r < rows; r += 32) specpilot::cuda::bulk_copy(to + r * kRowBytes, from + r * p_.ldx, 2 * kStepK, full);
+    } else {
+      for (int i = lane; i < rows * 8; i += 32)
+        specpilot::cuda::copy16(to + i / 8 * kRowBytes + i % 8 * 16, from + i / 8 * p_.ldx + i % 8 * 8);
+    }
+    full.staged(lane);
+  }
+
+ private:
+  // Any alignment, two columns a lane; zeros past K (`left` from the lane's first column), where the weights are zeros too.
+  __device__ void stage_words(uint8_t* to, const bf16* from, int rows, int left, int lane) const {
+    for (int r = 0; r < rows; ++r) {
+      const bf16* x = from + r * p_.ldx + 2 * lane;
+      *reinterpret_cast<uint32_t*>(to + r * kRowBytes + 4 * lane) = (left > 0 ? x[0] : 0u) | (left > 1 ? x[1] : 0u) << 16;
+    }
+  }
+
+  uint8_t* memory_;
+  Barriers& barriers_;
+  const Params& p_;
+  const Launch& launch_;
+  const int first_unit_, first_row_;
+};
+}  // namespace
+}  // namespace specpilot::linear
