@@ -46,7 +46,8 @@ class Barrier {
   // One lane announces the bytes of the bulk copies that it or others of its warp are about to start.
   __device__ void expect(uint32_t bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word_)), "r"(bytes) : "memory");
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word_)), "r"(bytes)
+                 : "memory");
 #endif
   }
   // A whole warp, after its copies and its own stores: completes the phase when the copies do.
@@ -66,9 +67,10 @@ class Barrier {
 // bytes: a multiple of 16, as the addresses are. One lane's bulk copy (expected on the barrier).
 __device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, Barrier& full) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
-               "l"(from), "r"(bytes), "r"(shared_address(full.address()))
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(full.address()))
+      : "memory");
 #endif
 }
 __device__ inline void copy16(void* to, const void* from) {

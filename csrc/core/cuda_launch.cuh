@@ -21,7 +21,8 @@ void launch(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 // The same for a kernel whose blocks all call wait_for_previous (cuda_async.cuh): from sm_90 on it may start while the one before
 // it ends. Code compiled for less has no such call, wherever it runs.
 template <class... P, class... A>
-void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, A&&... args) {
+void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+                  A&&... args) {
   cudaFuncAttributes code;
   cudaError_t error = cudaFuncGetAttributes(&code, kernel);
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));

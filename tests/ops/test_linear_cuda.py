@@ -11,7 +11,18 @@ HAS_CUDA = any(name == "cuda" and runs for name, _, runs in _C.variants("linear"
 pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="linear: cuda needs a build with CUDA, and a GPU")
 BF16 = torch.bfloat16
 # Ragged ones; SmolLM2's; some whose plans cut rows of blocks into several pieces.
-SHAPES = [(1, 1), (17, 33), (40, 7), (48, 576), (960, 576), (576, 1536), (300, 5000), (2100, 200), (4100, 1030), (640, 1100)]
+SHAPES = [
+    (1, 1),
+    (17, 33),
+    (40, 7),
+    (48, 576),
+    (960, 576),
+    (576, 1536),
+    (300, 5000),
+    (2100, 200),
+    (4100, 1030),
+    (640, 1100),
+]
 ROWS = [1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 100, 128, 192, 256, 257, 300, 512, 1000, 1024]
 
 
@@ -70,7 +81,10 @@ def test_bias_residual_and_strides(rows, assert_bits_equal):
     residual = torch.randn(rows, n, generator=g, device="cuda").to(BF16)
     plain = call(x, weight)
     biased = call(x, weight, bias)
-    assert ((biased.float() - plain.float() - bias.float()).abs() <= 2**-7 * (plain.float().abs() + bias.float().abs()) + 1e-6).all()
+    assert (
+        (biased.float() - plain.float() - bias.float()).abs()
+        <= 2**-7 * (plain.float().abs() + bias.float().abs()) + 1e-6
+    ).all()
     assert_bits_equal(call(x, weight, bias, residual), residual + biased, "residual")
     y = residual.clone()
     assert_bits_equal(call(x, weight, None, y, y), residual + plain, "in place")
@@ -78,7 +92,9 @@ def test_bias_residual_and_strides(rows, assert_bits_equal):
         wide_x = torch.full((rows, k + 27), float("nan"), dtype=BF16, device="cuda")
         wide_x[:, shift : shift + k] = x
         wide_y = torch.zeros(rows, n + 11, dtype=BF16, device="cuda")
-        assert_bits_equal(call(wide_x[:, shift : shift + k], weight, y=wide_y[:, 3 : 3 + n]), plain, f"shift {shift}")
+        assert_bits_equal(
+            call(wide_x[:, shift : shift + k], weight, y=wide_y[:, 3 : 3 + n]), plain, f"shift {shift}"
+        )
         assert not wide_y[:, :3].any() and not wide_y[:, 3 + n :].any()
 
 
@@ -94,7 +110,12 @@ def test_exceptions_zeros_infinities_and_nan(assert_bits_equal):
     w[1, 3], w[2, 3] = float("inf"), float("nan")
     for fmt in ("bf16", "w12"):
         y = call(x, run_weight([w], fmt))
-        assert y[:, 1].isinf().all() and y[:, 2].isnan().all() and y[:, 4:].isfinite().all() and y[:, 0].isfinite().all()
+        assert (
+            y[:, 1].isinf().all()
+            and y[:, 2].isnan().all()
+            and y[:, 4:].isfinite().all()
+            and y[:, 0].isfinite().all()
+        )
 
 
 def test_replayed_in_a_graph(assert_bits_equal):
@@ -141,7 +162,10 @@ def test_contract_is_checked():
     none = None
     for args, match in [
         ((x.cpu(), *weight.args, none, none, y.cpu()), "data is on another device"),
-        ((x, data_[:, :, :, :700].contiguous(), none, none, overflow, none, 16, none, none, y), "w12 data of a"),
+        (
+            (x, data_[:, :, :, :700].contiguous(), none, none, overflow, none, 16, none, none, y),
+            "w12 data of a",
+        ),
         ((x, data_, none, none, none, none, 16, none, none, y), "with exc_pos"),
         ((x, data_, overflow, none, overflow, none, 16, none, none, y), "on CUDA a weight is"),
         ((x, *run_weight([w.cpu()]).args, none, none, y), "data is on another device"),

@@ -25,7 +25,7 @@ struct Weight {
   Format format;
   int64_t n, k, bands, tiles;  // on CUDA row blocks and k steps
   const uint8_t* data;         // one of the run layouts
-  const uint8_t* base;  // w12 only, as are the exceptions
+  const uint8_t* base;         // w12 only, as are the exceptions
   const uint32_t* exc_begin;
   const uint32_t* exc_pos;  // on CUDA the overflow list
   const bf16* exc_val;

@@ -56,7 +56,8 @@ struct Accumulators {
 
 // One step of one warp: 32 weight rows x 64 k x the tokens.
 template <Format format, int kTiles>
-__device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow, int lane) {
+__device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow,
+                         int lane) {
   Fragments a[kTilesPerWarp];
 #pragma unroll
   for (int i = 0; i < kTilesPerWarp; ++i) load_tile<format>(a[i], tiles + i * kTileBytes<format>, overflow, lane);
@@ -73,7 +74,8 @@ __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const 
           specpilot::cuda::mma(acc.c[i][0], a[i][2 * half + kt], b[2 * kt], b[2 * kt + 1]);
     }
   } else {
-    const uint32_t at = row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;  // matrices: k 0, 8 of 8 tokens, then of the next 8
+    const uint32_t at =
+        row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;  // matrices: k 0, 8 of 8 tokens, then of the next 8
 #pragma unroll
     for (int kt = 0; kt < 4; ++kt)
 #pragma unroll
@@ -125,7 +127,8 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
   const int first = row_block * plan.steps;
   const int head = piece_of(plan, first), count = piece_of(plan, first + plan.steps - 1) - head + 1;
   const auto records = [&](int of, bool from_start) {  // a piece has two: the part it begins with, and the part it ends with
-    return partials + token_block * kSlots + ((int64_t{of} * 2 + from_start) * plan.warps + warp) * (kTilesPerWarp * kTiles * 32) + lane;
+    return partials + token_block * kSlots +
+           ((int64_t{of} * 2 + from_start) * plan.warps + warp) * (kTilesPerWarp * kTiles * 32) + lane;
   };
   float4* mine = records(piece, begin == first && first_unit(plan, piece) != begin);
 #pragma unroll
@@ -158,7 +161,8 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
 
 // kWhole: a block takes a row block, else a piece.
 template <Format format, int kTiles, bool kWhole>
-__global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2) linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
+__global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
+    linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
   constexpr int kTokens = 8 * kTiles;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ Barriers barriers;
@@ -171,7 +175,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2) linear_kernel(
   const int count = end - begin;
 
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s) barriers.full[s].init(specpilot::cuda::Barrier::kStagers), barriers.empty[s].init(plan.warps);
+    for (int s = 0; s < kStages; ++s)
+      barriers.full[s].init(specpilot::cuda::Barrier::kStagers), barriers.empty[s].init(plan.warps);
     specpilot::cuda::fence_bulk();
   }
   __syncthreads();
@@ -190,7 +195,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2) linear_kernel(
   acc.clear();
   int row_block = begin / plan.steps, row_end = (row_block + 1) * plan.steps, segment = begin, piece = piece_of(plan, begin);
   int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
-  bool fresh = true;                                                                      // kWhole: nothing in `sum` yet
+  bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
   for (int i = 0; i < count; ++i) {
     ring.wait_full(i);
     multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
@@ -210,7 +215,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2) linear_kernel(
       cut = min(first_unit(plan, ++piece + 1), row_end);
     } else {
       const bool whole = segment == row_end - plan.steps && cut == row_end;
-      if (whole || add_pieces(acc, plan, token_block, row_block, piece, segment, warp, lane)) finish(acc, p, first_out, first_row, lane);
+      if (whole || add_pieces(acc, plan, token_block, row_block, piece, segment, warp, lane))
+        finish(acc, p, first_out, first_row, lane);
       segment = cut, ++row_block, row_end += plan.steps, cut = min(end, row_end);
     }
     acc.clear();
@@ -225,7 +231,8 @@ void start(const Params& p, const Plan& plan) {
   const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
   const size_t bytes = kStages * (launch.weight_bytes + kTokens * kRowBytes);
   specpilot::cuda::allow_shared("linear", kernel, bytes);
-  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * plan.warps, bytes, p.stream, p, launch);
+  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * plan.warps, bytes,
+                                p.stream, p, launch);
 }
 
 template <Format format>

@@ -52,7 +52,8 @@ class Ring {
   }
   __device__ void stage_x(int step, int lane) const {
     specpilot::cuda::Barrier& full = barriers_.full[step % kStages];
-    const int k0 = (first_unit_ + step) % launch_.plan.steps * kStepK, rows = min(kTokens, static_cast<int>(p_.rows) - first_row_);
+    const int k0 = (first_unit_ + step) % launch_.plan.steps * kStepK,
+              rows = min(kTokens, static_cast<int>(p_.rows) - first_row_);
     const bf16* from = p_.x + first_row_ * p_.ldx + k0;
     uint8_t* to = x(step);
     if (reinterpret_cast<uintptr_t>(p_.x) % 16 != 0 || p_.ldx % 8 != 0 || k0 + kStepK > p_.w.k) {
@@ -61,7 +62,8 @@ class Ring {
       if (lane == 0) full.expect(rows * 2 * kStepK);
       __syncwarp();
       specpilot::cuda::fence_bulk();
-      for (int r = lane; r < rows; r += 32) specpilot::cuda::bulk_copy(to + r * kRowBytes, from + r * p_.ldx, 2 * kStepK, full);
+      for (int r = lane; r < rows; r += 32)
+        specpilot::cuda::bulk_copy(to + r * kRowBytes, from + r * p_.ldx, 2 * kStepK, full);
     } else {
       for (int i = lane; i < rows * 8; i += 32)
         specpilot::cuda::copy16(to + i / 8 * kRowBytes + i % 8 * 16, from + i / 8 * p_.ldx + i % 8 * 8);

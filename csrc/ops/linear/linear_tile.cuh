@@ -22,7 +22,8 @@ __device__ uint32_t scale2(uint32_t x, uint32_t factor) {  // by a power of two;
 // entry: (32 lane + j) | bf16 << 16
 __device__ void patch(Fragments& a, uint32_t entry, int lane) {
   if (static_cast<int>(entry >> 5 & 31) != lane) return;
-  const uint32_t reg = entry >> 1 & 15, selector = entry & 1 ? 0x7610 : 0x3276;  // {upper of entry, lower kept} or the reverse
+  const uint32_t reg = entry >> 1 & 15,
+                 selector = entry & 1 ? 0x7610 : 0x3276;  // {upper of entry, lower kept} or the reverse
 #pragma unroll
   for (uint32_t r = 0; r < 16; ++r)
     if (r == reg) a[r / 4][r % 4] = __byte_perm(a[r / 4][r % 4], entry, selector);

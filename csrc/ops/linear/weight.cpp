@@ -8,7 +8,8 @@
 
 namespace specpilot::linear {
 namespace {
-Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalTensor& overflow, bool others, int64_t n, int64_t k) {
+Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalTensor& overflow, bool others, int64_t n,
+                         int64_t k) {
   SP_CHECK(n <= INT32_MAX && k <= INT32_MAX && n * k <= w12_cuda::kMaxWeights, op, ": weight shape [", n, ", ", k,
            "]; at most 2^36 weights on CUDA");
   const w12_cuda::Plan plan = w12_cuda::plan(n, k);
@@ -19,13 +20,14 @@ Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalT
     return data.ndim() == dims && data.size(0) == plan.blocks && data.size(1) == plan.steps && data.size(2) == plan.tiles();
   };
   if (bf16_data)
-    SP_CHECK(fits(6) && data.size(3) == 4 && data.size(4) == 32 && data.size(5) == 8 && !overflow, op, ": bf16 data of a [", n,
-             ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(), ", 4, 32, 8] on CUDA, alone");
+    SP_CHECK(fits(6) && data.size(3) == 4 && data.size(4) == 32 && data.size(5) == 8 && !overflow, op, ": bf16 data of a [",
+             n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(),
+             ", 4, 32, 8] on CUDA, alone");
   else
     SP_CHECK(fits(4) && data.size(3) == w12_cuda::kTileBytes && overflow && overflow->on_cuda() && overflow->is_i32() &&
                  overflow->ndim() == 1 && overflow->contiguous(),
-             op, ": w12 data of a [", n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(), ", ",
-             w12_cuda::kTileBytes, "] on CUDA, with exc_pos int32 [E]");
+             op, ": w12 data of a [", n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(),
+             ", ", w12_cuda::kTileBytes, "] on CUDA, with exc_pos int32 [E]");
   Weight w{};
   w.format = bf16_data ? Format::kBf16 : Format::kW12;
   w.n = n, w.k = k, w.bands = plan.blocks, w.tiles = plan.steps, w.data = data.data<const uint8_t>();
