@@ -21,6 +21,7 @@ __all__: list[str] = [
     "gpus",
     "kv_move",
     "linear",
+    "linear_cuda_plan",
     "linear_q8",
     "machine_tier",
     "memory_bandwidth",
@@ -134,6 +135,13 @@ def linear(
     y: torch.Tensor,
     variant: str = "",
 ) -> None: ...
+def linear_cuda_plan(
+    n: typing.SupportsInt | typing.SupportsIndex, k: typing.SupportsInt | typing.SupportsIndex
+) -> tuple[int, int, int]:
+    """
+    Row blocks, k steps and tiles of a row block of a weight's CUDA run layout.
+    """
+
 def linear_q8(
     x: torch.Tensor,
     data: torch.Tensor,

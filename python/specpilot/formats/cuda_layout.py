@@ -67,7 +67,7 @@ def unpack(data: Tensor, overflow: Tensor | None, n: int, k: int) -> Tensor:
 
 
 def bases(rows: Tensor) -> Tensor:
-    """The base of each band of 16 rows of bf16 [rows, k], int32 [bands]: the lowest whose window covers the most non-zero weights."""
+    """Of each band of 16 rows of bf16 [rows, k], int32 [bands]: the lowest base whose window covers the most non-zero weights."""
     magnitude = rows.view(torch.int16).view(len(rows) // TILE_ROWS, -1).long() & 0x7FFF
     band = torch.arange(len(magnitude), device=rows.device)[:, None]
     field = torch.where(magnitude == 0, 0, magnitude >> 7)  # field 0, the subnormals', is in no window

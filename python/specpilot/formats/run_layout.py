@@ -70,8 +70,8 @@ def run_weight(
 ) -> RunWeight:
     """Stacks bf16 ``parts`` [Ni, K] by rows (q|k|v, gate|up) and lays them out for the device that they lie on.
 
-    On the CPU the words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would cost more
-    bytes than the 12-bit words save.
+    On the CPU the words lie in ``slabs``, or in memory of their own. ``"w12"`` gives ``"bf16"`` where the exceptions would
+    cost more bytes than the 12-bit words save.
     """
     if format not in ("bf16", "w12"):
         raise ValueError(f"run_weight: format {format!r}, expected 'bf16' or 'w12'")
