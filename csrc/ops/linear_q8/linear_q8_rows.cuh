@@ -1,0 +1,81 @@
+// The rows of x as integers, where the product of linear_q8's CUDA twin reads them.
+//
+//   words   [block of T rows][step of 64 k][row][16]      T = 8, 16, 32 or 64 rows that a thread block takes
+//
+// The 16 words of a row and step are its groups of 4 k in the order 0 4 8 12  1 5 9 13  2 6 10 14  3 7 11 15: lane (g, t) of a warp
+// finds the B fragments of row g for both halves of the step in words 4t … 4t + 3, and a warp those of 8 rows in 512 bytes.
+#pragma once
+#include "core/cuda_launch.cuh"
+#include "ops/linear_q8/linear_q8.h"
+
+namespace specpilot::linear_q8 {
+namespace {
+constexpr int kStep = kTileK, kStepWords = kStep / kGroup, kMostTokens = 64;  // tokens: rows of x that a thread block takes
+constexpr int64_t kXWords = 4 << 20, kXRows = 1024;                           // 16 MiB: all rows up to K = 16384
+
+// Of the launch under way. One for the process and device: calls on several streams must not overlap.
+struct Row {
+  float scale;
+  int32_t offset;  // 128 sum_k qx
+};
+__device__ uint4 x_words[kXWords / 4];
+__device__ Row x_rows[kXRows];
+
+// What of a call a launch does.
+struct Plan {
+  int64_t first;  // row
+  int rows, steps, tokens;
+};
+
+constexpr int kQuantizeThreads = 512;
+__global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params p, const Plan plan) {
+  __shared__ uint32_t tops[kQuantizeThreads / 32];
+  __shared__ int32_t sums[kQuantizeThreads / 32];
+  const int row = blockIdx.x, thread = threadIdx.x, warp = thread / 32;
+  const int k = static_cast<int>(p.k), groups = plan.steps * kStepWords;
+  const bf16* x = p.x + (plan.first + row) * p.ldx;
+  const bool aligned = reinterpret_cast<uintptr_t>(x) % sizeof(uint2) == 0;
+  const auto load = [&](int group) {
+    const int at = group * static_cast<int>(kGroup);
+    if (aligned && at + kGroup <= k) return *reinterpret_cast<const uint2*>(x + at);
+    const auto one = [&](int i) { return at + i < k ? uint32_t{x[at + i]} : 0u; };
+    return make_uint2(one(0) | one(1) << 16, one(2) | one(3) << 16);
+  };
+
+  uint32_t most = 0;  // of the low and of the high halves
+#pragma unroll 4
+  for (int i = thread; i < groups; i += kQuantizeThreads) {
+    const uint2 v = load(i);
+    most = __vmaxu2(most, __vmaxu2(v.x & 0x7fff7fffu, v.y & 0x7fff7fffu));
+  }
+  most = __reduce_max_sync(~0u, max(most & 0xffffu, most >> 16));
+  if (thread % 32 == 0) tops[warp] = most;
+  __syncthreads();
+  for (const uint32_t top : tops) most = max(most, top);
+
+  const RowScale scale = row_scale(static_cast<bf16>(most));
+  uint32_t* to = reinterpret_cast<uint32_t*>(x_words) +
+                 (int64_t{row / plan.tokens} * plan.steps * plan.tokens + row % plan.tokens) * kStepWords;
+  int32_t sum = 0;
+#pragma unroll 4
+  for (int i = thread; i < groups; i += kQuantizeThreads) {
+    const uint2 v = load(i);
+    const auto byte = [&](uint32_t bits) {
+      const int q = quantized(static_cast<bf16>(bits), scale.factor);
+      sum += q;
+      return static_cast<uint32_t>(q) & 0xffu;
+    };
+    const int in_step = i % kStepWords;
+    to[int64_t{i / kStepWords} * plan.tokens * kStepWords + in_step % 4 * 4 + in_step / 4] =
+        byte(v.x & 0xffffu) | byte(v.x >> 16) << 8 | byte(v.y & 0xffffu) << 16 | byte(v.y >> 16) << 24;
+  }
+  sum = __reduce_add_sync(~0u, sum);
+  if (thread % 32 == 0) sums[warp] = sum;
+  __syncthreads();
+  if (thread > 0) return;
+  sum = 0;
+  for (const int32_t part : sums) sum += part;
+  x_rows[row] = {scale.scale, 128 * sum};
+}
+}  // namespace
+}  // namespace specpilot::linear_q8
