@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads, Block<kTiles>::kPerProcessor)
   const int64_t bands = p.bands(), own = (int64_t{tile} * kPairs + warp % kPairs) * 2 + lane / 16;
   const int64_t band = own < bands ? own : bands - 1;  // what is read twice is not stored twice
   const uint8_t* from = p.data + (band * plan.steps + begin) * kBandStep + (lane % 4 * 4 + lane / 4 % 4) * kCopyBytes;
-  const uint4* x = x_words + (int64_t{token_block} * plan.steps + begin) * kTokens * 4 + lane;
+  const uint2* x = x_words + (int64_t{token_block} * plan.steps + begin) * kTokens * (kStepWords / 2) + lane;
   int to_fetch = count;
   const auto fetch = [&](uint4(*to)[32]) {
     if (to_fetch > 0)
@@ -90,18 +90,17 @@ __global__ void __launch_bounds__(kThreads, Block<kTiles>::kPerProcessor)
 
   int acc[2][kTiles][4] = {};
 #pragma unroll 1
-  for (int step = 0, slot = 0; step < count; ++step, x += kTokens * 4) {
+  for (int step = 0, slot = 0; step < count; ++step, x += kTokens * (kStepWords / 2)) {
     wait_copies<kAhead - 1>();
-    uint4 a[kCopies];
 #pragma unroll
-    for (int i = 0; i < kCopies; ++i) a[i] = ring[warp][slot][i][lane];
+    for (int half = 0; half < 2; ++half) {
+      const uint4 low = ring[warp][slot][2 * half][lane], high = ring[warp][slot][2 * half + 1][lane];
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      const uint4 b = x[i * 32];
-      mma(acc[0][i], a[0].x, a[0].y, a[1].x, a[1].y, b.x, b.y);
-      mma(acc[1][i], a[0].z, a[0].w, a[1].z, a[1].w, b.x, b.y);
-      mma(acc[0][i], a[2].x, a[2].y, a[3].x, a[3].y, b.z, b.w);
-      mma(acc[1][i], a[2].z, a[2].w, a[3].z, a[3].w, b.z, b.w);
+      for (int i = 0; i < kTiles; ++i) {
+        const uint2 b = x[i * 64 + half * 32];
+        mma(acc[0][i], low.x, low.y, high.x, high.y, b.x, b.y);
+        mma(acc[1][i], low.z, low.w, high.z, high.w, b.x, b.y);
+      }
     }
     fetch(ring[warp][slot]);
     slot = slot + 1 == kAhead ? 0 : slot + 1;

@@ -1,9 +1,9 @@
 // The rows of x as integers, where the product of linear_q8's CUDA twin reads them.
 //
-//   words   [block of T rows][step of 64 k][row][16]      T = 8, 16, 32 or 64 rows that a thread block takes
+//   words   [block of T rows][step of 64 k][tile of 8 rows][half of the step][row][8]      T = 8, 16, 32 or 64: rows of a thread block
 //
-// The 16 words of a row and step are its groups of 4 k in the order 0 4 8 12  1 5 9 13  2 6 10 14  3 7 11 15: lane (g, t) of a warp
-// finds the B fragments of row g for both halves of the step in words 4t … 4t + 3, and a warp those of 8 rows in 512 bytes.
+// The 8 words of a row and half are its groups of 4 k in the order 0 4  1 5  2 6  3 7: lane (g, t) of a warp finds its B fragments
+// of mma.m16n8k32 in words 2t, 2t + 1 of row g, and a warp those of 8 rows in 256 bytes.
 #pragma once
 #include "core/cuda_launch.cuh"
 #include "ops/linear_q8/linear_q8.h"
@@ -18,7 +18,7 @@ struct Row {
   float scale;
   int32_t offset;  // 128 sum_k qx
 };
-__device__ uint4 x_words[kXWords / 4];
+__device__ uint2 x_words[kXWords / 2];
 __device__ Row x_rows[kXRows];
 
 // What of a call a launch does.
@@ -54,8 +54,9 @@ __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params
   for (const uint32_t top : tops) most = max(most, top);
 
   const RowScale scale = row_scale(static_cast<bf16>(most));
-  uint32_t* to = reinterpret_cast<uint32_t*>(x_words) +
-                 (int64_t{row / plan.tokens} * plan.steps * plan.tokens + row % plan.tokens) * kStepWords;
+  const int token = row % plan.tokens, step_words = plan.tokens * kStepWords;
+  uint32_t* to = reinterpret_cast<uint32_t*>(x_words) + int64_t{row / plan.tokens} * plan.steps * step_words +
+                 token / 8 * (8 * kStepWords) + token % 8 * (kStepWords / 2);
   int32_t sum = 0;
 #pragma unroll 4
   for (int i = thread; i < groups; i += kQuantizeThreads) {
@@ -65,8 +66,8 @@ __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params
       sum += q;
       return static_cast<uint32_t>(q) & 0xffu;
     };
-    const int in_step = i % kStepWords;
-    to[int64_t{i / kStepWords} * plan.tokens * kStepWords + in_step % 4 * 4 + in_step / 4] =
+    const int half = i / 8 % 2, word = i % 4 * 2 + i / 4 % 2;
+    to[int64_t{i / kStepWords} * step_words + half * (8 * kStepWords / 2) + word] =
         byte(v.x & 0xffffu) | byte(v.x >> 16) << 8 | byte(v.y & 0xffffu) << 16 | byte(v.y >> 16) << 24;
   }
   sum = __reduce_add_sync(~0u, sum);
