@@ -6,7 +6,8 @@
 //   qx, sx    made here, row by row: m = max_k |x[r, k]|;  qx = x (127 / m) to nearest even;  sx = m / 127
 //             m under 2^-100: the row counts as zeros;  infinite or NaN: the whole row of y is NaN
 //   data      uint8 [bands, groups, 16, 4]: 128 + qw, qw = -127 … 127, of a band of 16 rows of the weight and a group of 4 k;
-//             bands = ceil(N / 16), groups = 16 ceil(K / 64); rows past N and k past K are 128
+//             bands = ceil(N / 16), groups = 16 ceil(K / 64); rows past N and k past K are 128;
+//             on CUDA at a multiple of 16 bytes
 //   scale     fp32 [N]: sw;   bias  bf16 [N], optional;   residual  bf16 [R, N], any row stride, may be y itself
 //   y         bf16 [R, N], unit column stride, any row stride
 //

@@ -184,8 +184,7 @@ void cuda::run(const Params& p) {
     const auto rows = static_cast<int>(std::min(pass, p.rows - first));
     const int tokens = rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : kMostTokens;
     const Plan plan{first, rows, steps, tokens};
-    specpilot::cuda::launch("linear_q8", quantize_kernel, static_cast<unsigned>(rows), kQuantizeThreads, 0, p.stream, p,
-                            plan);
+    quantize(p, plan);
     const auto run = tokens == 8 ? product<1> : tokens == 16 ? product<2> : tokens == 32 ? product<4> : product<8>;
     run(p, plan, processors);
   }

@@ -1,7 +1,8 @@
 // The rows of x as integers, where the product of linear_q8's CUDA twin reads them.
 //
-//   words   [block of T rows][step of 64 k][tile of 8 rows][half of the step][row][8]      T = 8, 16, 32 or 64: rows of a thread block
+//   words   [block of T rows][step of 64 k][tile of 8 rows][half of the step][row][8]
 //
+// T = 8, 16, 32 or 64 rows are what a thread block of the product takes.
 // The 8 words of a row and half are its groups of 4 k in the order 0 4  1 5  2 6  3 7: lane (g, t) of a warp finds its B fragments
 // of mma.m16n8k32 in words 2t, 2t + 1 of row g, and a warp those of 8 rows in 256 bytes.
 #pragma once
@@ -27,17 +28,18 @@ struct Plan {
   int rows, steps, tokens;
 };
 
+// kWhole: four bf16 are one aligned load, everywhere.
 constexpr int kQuantizeThreads = 512;
+template <bool kWhole>
 __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params p, const Plan plan) {
   __shared__ uint32_t tops[kQuantizeThreads / 32];
   __shared__ int32_t sums[kQuantizeThreads / 32];
   const int row = blockIdx.x, thread = threadIdx.x, warp = thread / 32;
   const int k = static_cast<int>(p.k), groups = plan.steps * kStepWords;
   const bf16* x = p.x + (plan.first + row) * p.ldx;
-  const bool aligned = reinterpret_cast<uintptr_t>(x) % sizeof(uint2) == 0;
   const auto load = [&](int group) {
     const int at = group * static_cast<int>(kGroup);
-    if (aligned && at + kGroup <= k) return *reinterpret_cast<const uint2*>(x + at);
+    if constexpr (kWhole) return at < k ? *reinterpret_cast<const uint2*>(x + at) : make_uint2(0, 0);
     const auto one = [&](int i) { return at + i < k ? uint32_t{x[at + i]} : 0u; };
     return make_uint2(one(0) | one(1) << 16, one(2) | one(3) << 16);
   };
@@ -77,6 +79,12 @@ __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params
   sum = 0;
   for (const int32_t part : sums) sum += part;
   x_rows[row] = {scale.scale, 128 * sum};
+}
+
+void quantize(const Params& p, const Plan& plan) {
+  const bool whole = reinterpret_cast<uintptr_t>(p.x) % sizeof(uint2) == 0 && p.ldx % kGroup == 0 && p.k % kGroup == 0;
+  const auto kernel = whole ? quantize_kernel<true> : quantize_kernel<false>;
+  specpilot::cuda::launch("linear_q8", kernel, static_cast<unsigned>(plan.rows), kQuantizeThreads, 0, p.stream, p, plan);
 }
 }  // namespace
 }  // namespace specpilot::linear_q8
