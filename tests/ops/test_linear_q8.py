@@ -187,6 +187,15 @@ def test_contract_is_checked():
             ops.linear_q8(*args)
 
 
+@pytest.mark.parametrize("variant", variants("linear_q8", "cuda"))
+def test_cuda_wants_data_at_whole_copies(variant):
+    x, w = data(2, 16, 32)
+    d, s = q8_weight(w).args
+    shifted = torch.zeros(d.numel() + 4, dtype=torch.uint8)[4:].view(d.shape)
+    with pytest.raises(_C.KernelError, match="data begins 4 bytes past a multiple of 16"):
+        ops.linear_q8(x, shifted, s, None, None, torch.empty(2, 16, dtype=BF16), variant=variant)
+
+
 def test_operator_registration():
     x, w = data(2, 16, 32)
     weight = q8_weight(w)
