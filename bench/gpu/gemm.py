@@ -10,7 +10,6 @@ faster counts), and reads of both weights' bytes. Bits: w12 = bf16, and the firs
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -41,8 +40,7 @@ def random_weight(m: Matrix, device: str) -> Tensor:
 
 def clone(w: RunWeight) -> RunWeight:
     """The same weight elsewhere in memory."""
-    fields = ("data", "base", "exc_begin", "exc_pos", "exc_val")
-    return replace(w, **{f: t.clone() for f in fields if (t := getattr(w, f)) is not None})
+    return replace(w, **{name: t.clone() for name, t in vars(w).items() if isinstance(t, Tensor)})
 
 
 def copies(first: Any, nbytes: int, device: str, again: Callable[[Any], Any]) -> list[Any]:
@@ -70,6 +68,13 @@ def same_bits(outputs: dict[tuple[str, int], Tensor]) -> bool:
     )
 
 
+def check_close(matrix: Matrix, got: Tensor, want: Tensor) -> None:
+    """That our product is one: equal bits alone could be equal nonsense. Raises RuntimeError."""
+    error = ((got.float() - want.float()).norm() / want.float().norm()).item()
+    if not error < 0.01:
+        raise RuntimeError(f"linear {matrix}: relative error {error:.3g} against torch.mm, expected less than 0.01")
+
+
 def measure_matrix(matrix: Matrix, rows: list[int], epochs: int, device: str) -> tuple[list[Case], Measured]:
     """All arms of a matrix at all ``rows``."""
     plain = random_weight(matrix, device)
@@ -87,6 +92,8 @@ def measure_matrix(matrix: Matrix, rows: list[int], epochs: int, device: str) ->
         for library in BLAS:
             y = torch.empty(m, matrix.n, dtype=torch.bfloat16, device=device)
             arms[f"{library} {m}"] = blas(library, blas_weights, inputs[:m], y, device)
+            for f in OURS:
+                check_close(matrix, outputs[f, m], y)
     found = measure({k: a.us for k, a in arms.items()}, epochs, load_of(arms[f"w12 {rows[0]}"], device))
     bits = same_bits(outputs)
     cases = [
@@ -115,7 +122,7 @@ def matrices(names: str, dry_run: bool) -> list[Matrix]:
 
 
 def main() -> int:
-    parser: argparse.ArgumentParser = arguments(__doc__, "gemm.jsonl")
+    parser = arguments(__doc__, "gemm.jsonl")
     parser.add_argument("--rows", type=numbers, default=[1, 8, 16, 32, 64], metavar="M,M,…")
     parser.add_argument("--matrices", default="", metavar="NxK,NxK,…")
     args = parser.parse_args()

@@ -32,8 +32,9 @@ def copies_of(nbytes: int, device: str) -> int:
 
 def captured(call: Call, device: str) -> Call:
     """``call`` as a CUDA graph, after one run that is not captured (kernels load, libraries take their workspaces); the result
-    enqueues it. On the CPU ``call`` itself."""
+    enqueues it. On the CPU ``call`` itself, also after one run."""
     if device != "cuda":
+        call()
         return call
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
