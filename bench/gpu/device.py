@@ -20,12 +20,18 @@ QUERY = {
 
 def smi() -> dict[str, str]:
     """What nvidia-smi says about the first GPU now, by the names of ``QUERY``; {} where there is no nvidia-smi."""
-    command = ["nvidia-smi", f"--query-gpu={','.join(QUERY.values())}", "--format=csv,noheader,nounits", "-i", "0"]
+    command = [
+        "nvidia-smi",
+        f"--query-gpu={','.join(QUERY.values())}",
+        "--format=csv,noheader,nounits",
+        "-i",
+        "0",
+    ]
     values = [v.strip() for v in _output(command).split(",")]
     return dict(zip(QUERY, values, strict=True)) if len(values) == len(QUERY) else {}
 
 
-def smi_under(load: Callable[[], None]) -> dict[str, str]:
+def smi_under(load: Callable[[], object]) -> dict[str, str]:
     """``smi()`` while the GPU works on what ``load`` enqueues: an idle GPU lowers its clocks within milliseconds."""
     load()
     return smi()

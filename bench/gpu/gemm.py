@@ -64,7 +64,8 @@ def same_bits(outputs: dict[tuple[str, int], Tensor]) -> bool:
     views = {key: y.view(torch.int16) for key, y in outputs.items()}
     fewest = views[OURS[1], min(m for _, m in views)]
     return all(
-        torch.equal(y[: len(fewest)], fewest) and torch.equal(y, views[OURS[1], m]) for (_, m), y in views.items()
+        torch.equal(y[: len(fewest)], fewest) and torch.equal(y, views[OURS[1], m])
+        for (_, m), y in views.items()
     )
 
 
@@ -72,7 +73,9 @@ def check_close(matrix: Matrix, got: Tensor, want: Tensor) -> None:
     """That our product is one: equal bits alone could be equal nonsense. Raises RuntimeError."""
     error = ((got.float() - want.float()).norm() / want.float().norm()).item()
     if not error < 0.01:
-        raise RuntimeError(f"linear {matrix}: relative error {error:.3g} against torch.mm, expected less than 0.01")
+        raise RuntimeError(
+            f"linear {matrix}: relative error {error:.3g} against torch.mm, expected less than 0.01"
+        )
 
 
 def measure_matrix(matrix: Matrix, rows: list[int], epochs: int, device: str) -> tuple[list[Case], Measured]:

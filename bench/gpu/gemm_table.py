@@ -105,7 +105,9 @@ def table(cases: Sequence[Case], model: Model) -> str:
 
 def bars(cases: Sequence[Case], model: Model) -> list[Check]:
     """The worst case of every bar that the measured cases have a say in."""
-    checks = [Check("matrices whose bits differ", float(len({c.matrix for c in cases if not c.bits})), high=0)]
+    checks = [
+        Check("matrices whose bits differ", float(len({c.matrix for c in cases if not c.bits})), high=0)
+    ]
     few = [c for c in cases if c.rows <= 64]
     for what, chosen, bar in (
         ("cuBLAS / w12, matrices of 16 MB and more", [c for c in few if c.matrix.bf16_bytes >= SMALL], 1.0),
@@ -115,9 +117,10 @@ def bars(cases: Sequence[Case], model: Model) -> list[Check]:
             worst = min(chosen, key=lambda c: c.speedup)
             checks.append(Check(f"{what}: worst, {worst.matrix} at {worst.rows}", worst.speedup, low=bar))
     for m in _rows(few):
-        bar = 1.25 if m <= 16 else 1.15 if m == 64 else None
-        if bar and (s := layer_sum(cases, model, m)):
-            checks.append(Check(f"cuBLAS / w12 over a {model.name} layer at {m}", s["blas"] / s["w12"], low=bar))
+        s = layer_sum(cases, model, m)
+        if s and (m <= 16 or m == 64):
+            what = f"cuBLAS / w12 over a {model.name} layer at {m}"
+            checks.append(Check(what, s["blas"] / s["w12"], low=1.25 if m <= 16 else 1.15))
     large = [c for c in few if c.matrix.bf16_bytes >= LARGE and c.rows <= 16]
     if large:
         worst = min(large, key=lambda c: c.of_read("w12"))

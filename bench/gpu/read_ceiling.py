@@ -50,7 +50,9 @@ def _read(buffers: Sequence[Tensor], kind: int, blocks: int) -> Callable[[int], 
     read, sink = _library().sp_read, torch.zeros(1, dtype=torch.int32, device="cuda")
     for b in buffers:
         if not b.is_contiguous() or b.nbytes % 16 or b.data_ptr() % 16:
-            raise ValueError(f"reader: a buffer of {b.nbytes} bytes, expected a contiguous one of a multiple of 16 bytes")
+            raise ValueError(
+                f"reader: a buffer of {b.nbytes} bytes, expected a contiguous one of a multiple of 16 bytes"
+            )
 
     def call(i: int) -> None:
         b, stream = buffers[i], torch.cuda.current_stream().cuda_stream
@@ -81,10 +83,19 @@ def build(arch: str) -> Path:
         return path
     nvcc = shutil.which("nvcc")
     if not nvcc:
-        raise RuntimeError("the read ceiling is measured by bench/gpu/read.cu, which needs nvcc: put it on PATH")
+        raise RuntimeError(
+            "the read ceiling is measured by bench/gpu/read.cu, which needs nvcc: put it on PATH"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    options = ["-std=c++20", "-O3", "-shared", "-Xcompiler", "-fPIC", f"-gencode=arch=compute_{arch},code=sm_{arch}"]
+    options = [
+        "-std=c++20",
+        "-O3",
+        "-shared",
+        "-Xcompiler",
+        "-fPIC",
+        f"-gencode=arch=compute_{arch},code=sm_{arch}",
+    ]
     done = subprocess.run([nvcc, *options, "-o", str(part), str(SOURCE)], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"nvcc could not compile {SOURCE}:\n{done.stderr}")

@@ -54,7 +54,9 @@ class Model:
         return 4 * context * self.layer.kv_heads * self.layer.head_dim
 
 
-def _layer(hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, eps: float) -> LayerShape:
+def _layer(
+    hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, eps: float
+) -> LayerShape:
     return LayerShape(hidden, intermediate, heads, kv_heads, head_dim, eps, head_dim**-0.5)
 
 

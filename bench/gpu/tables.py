@@ -17,7 +17,9 @@ import torch
 def arguments(doc: str | None, out: str) -> argparse.ArgumentParser:
     """Options of every script."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs") / out, help="JSON lines (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs") / out, help="JSON lines (default: %(default)s)"
+    )
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the CPU; figures mean nothing")
     return parser
@@ -28,7 +30,9 @@ def device_of(args: argparse.Namespace) -> str:
     if args.dry_run:
         return "cpu"
     if not torch.cuda.is_available():
-        sys.exit("this table is made on a GPU, and torch finds none: run it on a machine with one, or with --dry-run")
+        sys.exit(
+            "this table is made on a GPU, and torch finds none: run it on a machine with one, or with --dry-run"
+        )
     return "cuda"
 
 
@@ -59,14 +63,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """A table whose first column is text; floats get three significant digits or more."""
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-    lines = ["| " + " | ".join(_pad(c, w, i) for i, (c, w) in enumerate(zip(r, widths, strict=True))) + " |" for r in cells]
+    lines = [
+        "| " + " | ".join(_pad(c, w, i) for i, (c, w) in enumerate(zip(r, widths, strict=True))) + " |"
+        for r in cells
+    ]
     rule = "|".join("-" * (w + 1) + ("-" if i == 0 else ":") for i, w in enumerate(widths))
     return "\n".join([lines[0], f"|{rule}|", *lines[1:]])
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+        return (
+            f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+        )
     return "" if value is None else str(value)
 
 

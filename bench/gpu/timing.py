@@ -63,7 +63,10 @@ class Recorded:
 
         self._device, self.calls, self.launch = device, copies, rounds_of(1)
         if device == "cuda":
-            self._begin, self._end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            self._begin, self._end = (
+                torch.cuda.Event(enable_timing=True),
+                torch.cuda.Event(enable_timing=True),
+            )
             rounds = int(min(-(-SAMPLE_US // (self.us() * copies)), MAX_CALLS // copies))
             if rounds > 1:
                 self.launch, self.calls = rounds_of(rounds), rounds * copies

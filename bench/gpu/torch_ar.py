@@ -104,7 +104,9 @@ class TorchModel:
         """``q`` [n, H, D], ``kv`` [2, Hkv, positions, D] → [n, H D]."""
         s, n = self.model.layer, len(q)
         k, v = kv[None, 0], kv[None, 1]
-        if n == 1:  # the query heads of a KV head are rows that see the same keys: no backend repeats the keys
+        if (
+            n == 1
+        ):  # the query heads of a KV head are rows that see the same keys: no backend repeats the keys
             q = q.view(1, s.kv_heads, -1, s.head_dim)
             return F.scaled_dot_product_attention(q, k, v, scale=s.scale).reshape(1, -1)
         q = q.transpose(0, 1)[None]
@@ -116,7 +118,9 @@ class TorchPass:
     """A captured pass: ``recorded.launch()`` enqueues it, ``recorded.us()`` times it. ``ids`` are its inputs, ``next`` [1] the
     token that it chooses; a decode step feeds that to itself."""
 
-    def __init__(self, model: TorchModel, kv: Tensor, start: int, rows: int, backend: SDPBackend | None) -> None:
+    def __init__(
+        self, model: TorchModel, kv: Tensor, start: int, rows: int, backend: SDPBackend | None
+    ) -> None:
         self.backend = backend.name if backend else "default"
         self.ids = torch.zeros(rows, dtype=torch.int64, device=model.device)
         self.next = torch.zeros(1, dtype=torch.int64, device=model.device)
@@ -181,7 +185,12 @@ def main() -> int:
     lines = Lines(args.out, device)
     for name, p in passes.items():
         us = found[name]
-        record = {"op": "torch", "shape": f"{model.name} {name}", "variant": p.backend, "median_us": us.median}
+        record = {
+            "op": "torch",
+            "shape": f"{model.name} {name}",
+            "variant": p.backend,
+            "median_us": us.median,
+        }
         lines.add({**record, "mad_us": us.mad, **found.state})
     rows = [[name, found[name].median, found[name].mad, p.backend] for name, p in passes.items()]
     text = markdown([f"torch, {model.name}", "µs", "±", "attention"], rows) + "\n\n" + state_text(found.state)
