@@ -11,18 +11,24 @@ from shapes import Model
 
 from specpilot import Engine, ops
 from specpilot.engine.rows import Rows
-from specpilot.layers import LayerShape
+from specpilot.models import ModelConfig
 
 
 def check_shape(engine: Engine, model: Model) -> None:
     """Raises ValueError unless a pass of the engine is as much work as one of ``model``."""
 
-    def sizes(s: LayerShape, layers: int, vocab: int) -> tuple[int, ...]:
-        return s.hidden, s.intermediate, s.heads, s.kv_heads, s.head_dim, layers, vocab
+    def sizes(c: ModelConfig) -> tuple[int, ...]:
+        return (
+            c.hidden_size,
+            c.intermediate_size,
+            c.num_heads,
+            c.num_kv_heads,
+            c.head_dim,
+            c.num_layers,
+            c.vocab_size,
+        )
 
-    config = engine.target.config
-    got = sizes(engine.target.shape, config.num_layers, config.vocab_size)
-    want = sizes(model.layer, model.layers, model.vocab)
+    got, want = sizes(engine.target.config), sizes(model.config)
     if got != want:
         raise ValueError(
             f"the target's {{hidden, intermediate, heads, kv heads, head width, layers, vocabulary}} are {got}, expected {want} "

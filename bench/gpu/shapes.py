@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specpilot.layers import LayerShape
+from specpilot.models import ModelConfig
+from specpilot.models.decoder import layer_shape
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,14 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder of equal layers. ``head_norms``: an RMSNorm over each q and k head, as Qwen3 has."""
+    """A decoder by its Hugging Face config."""
 
     name: str
-    layer: LayerShape
-    layers: int
-    vocab: int
-    theta: float
-    head_norms: bool = False
+    config: ModelConfig
+
+    @property
+    def layer(self) -> LayerShape:
+        return layer_shape(self.config)
 
     @property
     def layer_matrices(self) -> list[Matrix]:
@@ -47,21 +49,26 @@ class Model:
 
     @property
     def head(self) -> Matrix:
-        return Matrix("head", self.vocab, self.layer.hidden)
+        return Matrix("head", self.config.vocab_size, self.layer.hidden)
 
     def kv_bytes(self, context: int) -> int:
         """K and V of one layer, bf16."""
         return 4 * context * self.layer.kv_heads * self.layer.head_dim
 
 
-def _layer(
-    hidden: int, intermediate: int, heads: int, kv_heads: int, head_dim: int, eps: float
-) -> LayerShape:
-    return LayerShape(hidden, intermediate, heads, kv_heads, head_dim, eps, head_dim**-0.5)
+_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+         "head_dim", "rms_norm_eps", "rope_theta")  # fmt: skip
+_LLAMA, _QWEN3 = "LlamaForCausalLM", "Qwen3ForCausalLM"
 
 
-QWEN3_8B = Model("qwen3-8b", _layer(4096, 12288, 32, 8, 128, 1e-6), 36, 151936, 1e6, head_norms=True)
-LLAMA_31_8B = Model("llama-3.1-8b", _layer(4096, 14336, 32, 8, 128, 1e-5), 32, 128256, 5e5)
-SMOLLM2 = Model("smollm2-135m", _layer(576, 1536, 9, 3, 64, 1e-5), 30, 49152, 1e5)
-TINY = Model("tiny", _layer(64, 96, 4, 2, 32, 1e-6), 2, 128, 1e4, head_norms=True)  # of dry runs
+def _model(name: str, architecture: str, *values: float) -> Model:
+    config = dict(zip(_KEYS, values, strict=True))
+    fixed = {"architectures": [architecture], "max_position_embeddings": 40960, "tie_word_embeddings": False}
+    return Model(name, ModelConfig.from_dict({**config, **fixed}))
+
+
+QWEN3_8B = _model("qwen3-8b", _QWEN3, 151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6)
+LLAMA_31_8B = _model("llama-3.1-8b", _LLAMA, 128256, 4096, 14336, 32, 32, 8, 128, 1e-5, 5e5)
+SMOLLM2 = _model("smollm2-135m", _LLAMA, 49152, 576, 1536, 30, 9, 3, 64, 1e-5, 1e5)
+TINY = _model("tiny", _QWEN3, 512, 128, 192, 2, 4, 2, 32, 1e-6, 1e6)  # of dry runs
 MODELS = {m.name: m for m in (QWEN3_8B, LLAMA_31_8B, SMOLLM2, TINY)}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +21,7 @@ import torch
 from engine_arms import fill_cache, pass_bytes, prefill_us, step_us, verify_pass
 from kernel_times import Busy, profiled, steady
 from read_ceiling import reader
-from shapes import MODELS, Model
+from shapes import MODELS, TINY, Model
 from step_table import Passes, Results, bars, tables
 from tables import Lines, arguments, device_of, finish, numbers
 from timing import Recorded, copies_of, load_of, measure
@@ -96,7 +96,7 @@ def passes(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> N
             if kernels:
                 attention[w, m] = Busy.of(kernels, recorded.calls).part("attention")
         nbytes = {w: pass_bytes(e, context) for w, e in engines.items()}
-        out.passes[context] = Passes(found, attention, nbytes, model.layers)
+        out.passes[context] = Passes(found, attention, nbytes, model.config.num_layers)
 
 
 def prompts(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> None:
@@ -128,10 +128,14 @@ def make_engine(target: str, model: Model, weights: str, length: int, device: st
     if target:
         placed = {"device": device} if device == "cuda" else {}
         return load(target, drafter=None, weights=weights, max_context=length, **placed)
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "subjects"))
-    from random_model import random_engine
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from subjects import shapes, subject
+    from subjects.random_model import random_subject
 
-    return random_engine(model.name, weights=weights, max_context=length, device=device)
+    tiny = {"name": "qwen3-8b", "layers": model.config.num_layers, "changes": shapes.TINY}
+    made = random_subject(device=device, **(tiny if model is TINY else {"name": model.name}))
+    alone = replace(made, draft_config=None, drafter=None)
+    return subject.engine(alone, max_context=length, weights=weights)
 
 
 def main() -> int:
@@ -145,7 +149,7 @@ def main() -> int:
     parser.add_argument("--prompts", type=numbers, default=defaults.prompts, metavar="N,N,…")
     parser.add_argument("--steps", type=int, default=defaults.steps)
     args = parser.parse_args()
-    device, model = device_of(args), MODELS[args.model]
+    device, model = device_of(args), TINY if args.dry_run else MODELS[args.model]
     plan = Plan(args.contexts, args.widths, args.prompts, args.steps, args.epochs, device)
     if args.dry_run:
         plan = Plan([8, 16], [1, 4], [12], steps=4, epochs=2, device=device)

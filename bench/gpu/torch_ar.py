@@ -22,6 +22,8 @@ from timing import Recorded, load_of, measure
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from specpilot.models.config import rope_tables
+
 BACKENDS = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION)
 
 
@@ -55,24 +57,22 @@ class TorchModel:
             return torch.ones(n, dtype=torch.bfloat16, device=device)
 
         self.model, self.device, s = model, device, model.layer
-        head_norm = norm(s.head_dim) if model.head_norms else None
+        head_norm = norm(s.head_dim) if model.config.qk_norm else None
         self.layers = []
-        for _ in range(model.layers):
+        for _ in range(model.config.num_layers):
             qkv, out, gate_up, down = (weight(m.n, m.k) for m in model.layer_matrices)
             self.layers.append(
                 TorchLayer(norm(s.hidden), qkv, head_norm, head_norm, out, norm(s.hidden), gate_up, down)
             )
         self.norm = norm(s.hidden)
-        self.head, self.embedding = weight(model.vocab, s.hidden), weight(model.vocab, s.hidden)
-        frequency = model.theta ** (-torch.arange(0, s.head_dim, 2, dtype=torch.float64) / s.head_dim)
-        angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency).repeat(1, 2)
-        turn = torch.cat((-torch.ones(s.head_dim // 2), torch.ones(s.head_dim // 2)))
-        self.cos, self.sin = angle.cos().to(device).bfloat16(), (angle.sin() * turn).to(device).bfloat16()
+        self.head, self.embedding = (weight(model.head.n, s.hidden) for _ in range(2))
+        cos, sin = (t.to(device) for t in rope_tables(model.config, length))
+        self.cos, self.sin = torch.cat((cos, cos), 1), torch.cat((-sin, sin), 1)
 
     def kv(self, length: int) -> Tensor:
         """A cache [layers, 2, Hkv, length, D] of random K and V."""
         s = self.model.layer
-        shape = (self.model.layers, 2, s.kv_heads, length, s.head_dim)
+        shape = (self.model.config.num_layers, 2, s.kv_heads, length, s.head_dim)
         return torch.empty(shape, dtype=torch.bfloat16, device=self.device).normal_()
 
     def logits(self, ids: Tensor, kv: Tensor, start: int) -> Tensor:
