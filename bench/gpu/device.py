@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -35,6 +36,33 @@ def smi_under(load: Callable[[], object]) -> dict[str, str]:
     """``smi()`` while the GPU works on what ``load`` enqueues: an idle GPU lowers its clocks within milliseconds."""
     load()
     return smi()
+
+
+class Watch:
+    """Asks nvidia-smi once a second while a ``with`` block lasts; ``state`` is what it said when the SM clock was highest, {} where
+    there is no nvidia-smi, or not ``wanted``."""
+
+    def __init__(self, wanted: bool = True) -> None:
+        self.state: dict[str, str] = {}
+        self._wanted = wanted
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Watch:
+        if self._wanted:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        if self._wanted:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while seen := smi():
+            self.state = max(self.state or seen, seen, key=lambda s: float(s["sm_mhz"]))
+            if self._stop.wait(1):
+                return
 
 
 def facts(device: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
-from engine_arms import fill_cache, pass_bytes, prefill_us, step_us, verify_pass
+from engine_arms import check_shape, fill_cache, pass_bytes, prefill_us, step_us, verify_pass
 from kernel_times import Busy, profiled, steady
 from read_ceiling import reader
 from shapes import MODELS, TINY, Model
@@ -155,6 +155,8 @@ def main() -> int:
         plan = Plan([8, 16], [1, 4], [12], steps=4, epochs=2, device=device)
     lines = Lines(args.out, device)
     engines = {w: make_engine(args.target, model, w, plan.length, device) for w in args.weights.split(",")}
+    for engine in engines.values():
+        check_shape(engine, model)
     results = run(engines, TorchModel(model, device, plan.length), plan)
     for record in results.records():
         lines.add(record)
