@@ -34,9 +34,7 @@ def test_gemm_notices_other_bits_and_nonsense():
     assert gemm.same_bits(y)
     y["w12", 4][0, 0] = y["bf16", 4][0, 0] = 2  # both formats agree, but the row alone gave something else
     assert not gemm.same_bits(y)
-    with pytest.raises(
-        RuntimeError, match="linear 2x3: relative error 1, expected less|relative error 1 against"
-    ):
+    with pytest.raises(RuntimeError, match="linear 2x3: relative error 1 against"):
         gemm.check_close(shapes.Matrix("", 2, 3), torch.zeros(4), torch.ones(4))
     with pytest.raises(SystemExit, match="--matrices: 1x1; there are 6144x4096, "):
         gemm.matrices("1x1", dry_run=False)
@@ -136,7 +134,7 @@ def test_steady_leaves_the_prompt_out():
 
 def test_step_bars():
     measured = timing.Measured({"ar-w12": [8.0], "ar-bf16": [10.0], "torch": [10.5]}, {})
-    r = step_table.Results("m", 1024, measured)
+    r = step_table.Results("m", 1024, True, measured)
     r.profiles["ar-w12"] = kernel_times.Busy(6.5, 9.0, 0.5, 0.6, {"k": 6.5})
     found = timing.Measured({"w12 64": [9.0], "torch": [9.0], "read KV": [0.3]}, {})
     r.passes[8192] = step_table.Passes(found, {("w12", 64): 4.0}, {"w12": 100}, layers=10)
@@ -148,11 +146,13 @@ def test_step_bars():
         (1.25, True),
         (8 / 6.5, False),
         (100 * 0.6 / 9, False),
+        (float("nan"), False),  # ar-bf16: no profile came out
+        (float("nan"), False),
         (0.75, True),
         (3, False),
     ]
     assert [ok for _, ok in checks] == [ok for _, ok in want]
-    assert [v for v, _ in checks] == pytest.approx([v for v, _ in want])
+    assert [v for v, _ in checks] == pytest.approx([v for v, _ in want], nan_ok=True)
     text = step_table.tables(r)
     assert "| w12 64         | " in text and "longest kernels of ar-w12" in text
 

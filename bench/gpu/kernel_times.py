@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -41,7 +42,10 @@ def profiled(run: Call, device: str) -> list[Kernel]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "trace.json"
         profile.export_chrome_trace(str(path))
-        return kernels_of(json.loads(path.read_text()))
+        found = kernels_of(json.loads(path.read_text()))
+    if not found:
+        print("the profiler saw no kernels: does CUPTI work on this machine?", file=sys.stderr)
+    return found
 
 
 def kernels_of(trace: dict[str, Any]) -> list[Kernel]:

@@ -86,15 +86,16 @@ def passes(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> N
         }
         arms = {f"{w} {m}": recorded.us for (w, m), recorded in calls.items()}
         arms["torch"] = torch_step(control, context).recorded.us
-        half = torch.empty(model.kv_bytes(context), dtype=torch.uint8, device=device)
-        caches = [half.clone() for _ in range(copies_of(half.nbytes, device))]
+        one = torch.empty(model.kv_bytes(context), dtype=torch.uint8, device=device)
+        caches = [one.clone() for _ in range(copies_of(one.nbytes, device))]
         arms["read KV"] = reader(caches, device).us
         found = measure(arms, plan.epochs, load_of(next(iter(calls.values())), device))
         attention = {}
         for (w, m), recorded in calls.items():
             kernels = profiled(recorded.launch, device)
-            if kernels:
-                attention[w, m] = Busy.of(kernels, recorded.calls).part("attention")
+            if device == "cuda":
+                busy = Busy.of(kernels, recorded.calls) if kernels else None
+                attention[w, m] = busy.part("attention") if busy else 0.0
         nbytes = {w: pass_bytes(e, context) for w, e in engines.items()}
         out.passes[context] = Passes(found, attention, nbytes, model.config.num_layers)
 
@@ -115,7 +116,7 @@ def prompts(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> 
 
 def run(engines: Engines, control: TorchModel, plan: Plan) -> Results:
     """Everything. ``engines`` and ``control`` have one shape, and room for ``plan.length`` positions."""
-    results = Results(control.model.name, plan.contexts[0])
+    results = Results(control.model.name, plan.contexts[0], plan.device == "cuda")
     for part in (decoding, passes, prompts):
         part(engines, control, plan, results)
         if plan.device == "cuda":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,8 +25,8 @@ class Passes:
     layers: int
 
     def attention_of_read(self, weights: str, rows: int) -> float:
-        """Speed of attention as a share of that of a pure read of the same K and V."""
-        return self.found["read KV"].median * self.layers / self.attention[weights, rows]
+        """Speed of attention as a share of that of a pure read of the same K and V; NaN if the profiler saw none."""
+        return self.found["read KV"].median * self.layers / (self.attention[weights, rows] or math.nan)
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Results:
 
     model: str
     context: int  # of decoding
+    profiled: bool  # on a GPU: bars that need a profile are missed without one
     decoding: Measured | None = None
     profiles: dict[str, Busy] = field(default_factory=dict)
     passes: dict[int, Passes] = field(default_factory=dict)
@@ -128,7 +130,7 @@ def _profile(name: str, busy: Busy) -> str:
 
 
 def bars(r: Results) -> list[Check]:
-    """Only those that what was measured has a say in: profiles are made on a GPU alone."""
+    """Those that what was measured has a say in."""
     checks = []
     if r.decoding:
         have = r.decoding.samples
@@ -140,12 +142,14 @@ def bars(r: Results) -> list[Check]:
             if over in have and under in have:
                 checks.append(Check(f"{what} at {r.context}", r.decoding.ratio(over, under).median, low=bar))
         for arm in have:
+            if arm == "torch" or not r.profiled:
+                continue
             b = r.profiles.get(arm)
-            if b and arm != "torch":
-                checks.append(
-                    Check(f"{arm}: step / sum of its kernels", r.decoding[arm].median / b.total, high=1.15)
-                )
-                checks.append(Check(f"{arm}: host gap, % of a step", 100 * b.host_gap / b.span, high=5))
+            kernels, idle = (
+                (r.decoding[arm].median / b.total, 100 * b.host_gap / b.span) if b else [math.nan] * 2
+            )
+            checks.append(Check(f"{arm}: step / sum of its kernels", kernels, high=1.15))
+            checks.append(Check(f"{arm}: host gap, % of a step", idle, high=5))
     for context, p in r.passes.items():
         for w, m in p.attention:
             if context >= 8192 and m in (1, 64):

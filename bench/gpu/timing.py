@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
 
 import device as gpu
@@ -36,15 +37,21 @@ def captured(call: Call, device: str) -> Call:
     if device != "cuda":
         call()
         return call
-    side = torch.cuda.Stream()
+    graph, side = torch.cuda.CUDAGraph(), _side()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+        side.synchronize()
+        graph.capture_begin()
         call()
+        graph.capture_end()
     return graph.replay
+
+
+@cache
+def _side() -> torch.cuda.Stream:
+    """Where graphs are made: one stream, since libraries take a workspace for each."""
+    return torch.cuda.Stream()
 
 
 class Recorded:
