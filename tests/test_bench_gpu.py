@@ -22,6 +22,7 @@ import roofline  # noqa: E402
 import shapes  # noqa: E402
 import step  # noqa: E402
 import tables  # noqa: E402
+import timing  # noqa: E402
 import torch_ar  # noqa: E402
 
 from specpilot.models import ModelConfig  # noqa: E402
@@ -170,3 +171,16 @@ def test_the_read_kernel_compiles(monkeypatch, tmp_path):
     path = read_ceiling.build("90a")
     assert path.is_relative_to(tmp_path) and read_ceiling.build("90a") == path
     assert read_ceiling.ctypes.CDLL(str(path)).sp_read
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("kind", read_ceiling.BLOCKS_PER_SM)
+def test_the_read_kernel_reads(kind):
+    """At about the speed of torch's copy: a kernel that left something out would be faster than the memory."""
+    if kind == read_ceiling.BULK and torch.cuda.get_device_capability(0)[0] < 9:
+        pytest.skip("bulk copies need sm_90")
+    buffers = [torch.randint(256, (1 << 28,), dtype=torch.uint8, device="cuda") for _ in range(4)]
+    copy_us = read_ceiling.copier(buffers, "cuda").us()
+    blocks = 2 * torch.cuda.get_device_properties(0).multi_processor_count
+    read_us = timing.Recorded(read_ceiling._read(buffers, kind, blocks), len(buffers), "cuda").us()
+    assert 0.7 < copy_us / read_us < 1.4

@@ -154,7 +154,7 @@ def test_step_bars():
     assert [ok for _, ok in checks] == [ok for _, ok in want]
     assert [v for v, _ in checks] == pytest.approx([v for v, _ in want], nan_ok=True)
     text = step_table.tables(r)
-    assert "| w12 64         | " in text and "longest kernels of ar-w12" in text
+    assert "| w12 64         | " in text and "longest kernels of ar-w12" in text and "| all kernels " in text
 
 
 def test_roofline_holds_ops_against_the_ceiling_of_their_place():

@@ -126,6 +126,8 @@ def _prompts(r: Results) -> str:
 
 def _profile(name: str, busy: Busy) -> str:
     rows = [[kernel[:70], us, 100 * us / busy.total] for kernel, us in list(busy.by_name.items())[:TOP]]
+    idle = {"idle within a graph": busy.graph_gap, "idle between launches": busy.host_gap}
+    rows += [[what, us, 100 * us / busy.total] for what, us in {"all kernels": busy.total, **idle}.items()]
     return markdown([f"longest kernels of {name}", "µs a step", "% of kernels"], rows)
 
 

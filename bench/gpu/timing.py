@@ -7,6 +7,7 @@ than ``DISTINCT`` bytes, so that weights come from memory. On the CPU (dry runs)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -61,22 +62,24 @@ class Recorded:
     """
 
     def __init__(self, call: Callable[[int], object], copies: int, device: str) -> None:
-        def rounds_of(n: int) -> Call:
-            def run() -> None:
-                for i in range(n * copies):
-                    call(i % copies)
-
-            return captured(run, device)
-
-        self._device, self.calls, self.launch = device, copies, rounds_of(1)
+        self._device = device
         if device == "cuda":
             self._begin, self._end = (
                 torch.cuda.Event(enable_timing=True),
                 torch.cuda.Event(enable_timing=True),
             )
-            rounds = int(min(-(-SAMPLE_US // (self.us() * copies)), MAX_CALLS // copies))
-            if rounds > 1:
-                self.launch, self.calls = rounds_of(rounds), rounds * copies
+        rounds, most = 1, max(MAX_CALLS // copies, 1)
+        self._record(call, copies, rounds)
+        while device == "cuda" and rounds < most and (us := self.us() * self.calls) < 0.9 * SAMPLE_US:
+            rounds = min(math.ceil(rounds * SAMPLE_US / us), most)
+            self._record(call, copies, rounds)
+
+    def _record(self, call: Callable[[int], object], copies: int, rounds: int) -> None:
+        def run() -> None:
+            for i in range(rounds * copies):
+                call(i % copies)
+
+        self.calls, self.launch = rounds * copies, captured(run, self._device)
 
     def us(self) -> float:
         self.launch()
