@@ -9,7 +9,7 @@
 
 namespace bench::cuda {
 namespace {
-constexpr int64_t kStreamed = int64_t{256} << 20, kMost = int64_t{1} << 30;  // distinct bytes; an H200's L2 has 50 MB
+constexpr int64_t kStreamed = int64_t{1} << 30;  // distinct bytes; an H200's L2 has 60 MB
 constexpr int64_t kAlign = 256, kMaxCalls = 4096, kTrialCalls = 8;
 constexpr double kSampleUs = 2000;                // beside it the gap between two graphs is nothing
 constexpr std::chrono::milliseconds kWarmUp{50};  // clocks rise
@@ -68,7 +68,7 @@ void* stream() { return the_stream(); }
 
 Copies::Copies(const void* host, int64_t bytes, bool streamed) : stride_((bytes + kAlign - 1) / kAlign * kAlign) {
   stride_ = std::max(stride_, kAlign);
-  count_ = !streamed ? 1 : std::min({kStreamed / stride_ + 1, std::max<int64_t>(kMost / stride_, 1), kMaxCalls});
+  count_ = !streamed ? 1 : std::min(std::max<int64_t>(kStreamed / stride_, 2), kMaxCalls);
   void* memory;
   check(cudaMalloc(&memory, stride_ * count_), "operand");
   first_.reset(static_cast<char*>(memory), [](char* p) { cudaFree(p); });

@@ -3,7 +3,7 @@
 //
 // Operands lie in device memory. A sample is a graph of calls, at least 2 ms of them and one for every copy of a streamed operand,
 // timed by events behind an untimed launch of the same graph: the time of a call among others on a busy GPU. Streamed operands
-// have more than 256 MB of distinct copies (no more than 1 GB, no more than 4096: under --cold, small ones stay in the L2).
+// have 1 GB of distinct copies, at least 2 and at most 4096 (under --cold, small ones stay in the L2).
 #pragma once
 #include <cstdint>
 #include <functional>

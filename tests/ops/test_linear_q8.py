@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from conftest import cpu_variants
+from conftest import anywhere as ops
+from conftest import variants
 
-from specpilot import _C, ops
+from specpilot import _C
 from specpilot.formats import q8_weight
 from specpilot.ref.linear_q8 import linear_q8 as oracle
 
-VARIANTS = cpu_variants("linear_q8")
+VARIANTS = variants("linear_q8")
 BF16 = torch.bfloat16
 SHAPES = [
     (1, 16, 64),
@@ -19,6 +20,10 @@ SHAPES = [
     (17, 33, 70),
     (64, 9, 128),
     (65, 40, 1100),
+    (5, 300, 2048),  # from here on, blocks of CUDA share K
+    (16, 70, 4100),
+    (32, 130, 1088),
+    (200, 140, 4096),
 ]
 
 
@@ -55,6 +60,14 @@ def test_the_largest_sums_do_not_overflow(variant, assert_bits_equal):
         got = call(x, weight, variant)
         assert_bits_equal(got, oracle(x, weight.integers(), weight.scale))
         assert (got == sign * 98304).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_beyond_a_pass(variant, assert_bits_equal):
+    """More integers than the workspace of CUDA holds."""
+    x, w = data(260, 2, 65536)
+    weight = q8_weight(w)
+    assert_bits_equal(call(x, weight, variant), oracle(x, weight.integers(), weight.scale))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -172,6 +185,15 @@ def test_contract_is_checked():
     ]:
         with pytest.raises(_C.KernelError, match=match):
             ops.linear_q8(*args)
+
+
+@pytest.mark.parametrize("variant", variants("linear_q8", "cuda"))
+def test_cuda_wants_data_at_whole_copies(variant):
+    x, w = data(2, 16, 32)
+    d, s = q8_weight(w).args
+    shifted = torch.zeros(d.numel() + 4, dtype=torch.uint8)[4:].view(d.shape)
+    with pytest.raises(_C.KernelError, match="data begins 4 bytes past a multiple of 16"):
+        ops.linear_q8(x, shifted, s, None, None, torch.empty(2, 16, dtype=BF16), variant=variant)
 
 
 def test_operator_registration():

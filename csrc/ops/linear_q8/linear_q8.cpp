@@ -1,13 +1,15 @@
-// The contract, the table of variants, and the arithmetic around the integer sum that all variants share.
+// The contract and the table of variants. No arithmetic here.
 #include "ops/linear_q8/linear_q8.h"
 
 #include "core/args.h"
-#include "core/bf16.h"
 
 namespace specpilot::linear_q8 {
 namespace {
 constexpr int64_t kMostRows = 1024, kMostK = 65536;
 constexpr Variant<Params> kVariants[] = {
+#ifdef SPECPILOT_HAVE_CUDA
+    {"cuda", kOrderNone, Isa::kRef, true, nullptr, cuda::run},
+#endif
 #if defined(__x86_64__)
     {"cpu_amx", kOrderNone, Isa::kAmx, false, nullptr, cpu::amx},
     {"cpu_avx512_vnni", kOrderNone, Isa::kAvx512Vnni, false, nullptr, cpu::avx512_vnni},
@@ -18,21 +20,6 @@ constexpr Variant<Params> kVariants[] = {
 }  // namespace
 
 std::span<const Variant<Params>> variants() { return kVariants; }
-
-RowScale row_scale(bf16 largest) {
-  constexpr float kLeast = 0x1p-100f;
-  const float m = to_f32(largest);
-  const bool usable = largest < 0x7f80 && m >= kLeast;
-  return {usable ? 127.0f / m : 0.0f, m / 127.0f};
-}
-
-void finish(const Params& p, int64_t r, int64_t n, int32_t sum, float sx) {
-  float v = static_cast<float>(sum) * (sx * p.scale[n]);
-  if (p.bias) v += to_f32(p.bias[n]);
-  bf16 y = to_bf16(v);
-  if (p.residual) y = to_bf16(to_f32(p.residual[r * p.ld_residual + n]) + to_f32(y));
-  p.y[r * p.ldy + n] = y;
-}
 
 void run(const TensorView& x, const TensorView& data, const TensorView& scale, const OptionalTensor& bias,
          const OptionalTensor& residual, const TensorView& y, std::string_view variant) {

@@ -101,7 +101,7 @@ static Row quantize(const bf16* x, int64_t k, int64_t padded, void* out) {
   _mm256_store_si256(reinterpret_cast<__m256i*>(sums), sum);
   int32_t total = 0;
   for (const int32_t part : sums) total += part;
-  for (; i < k; ++i) total += q[i] = static_cast<int16_t>(_mm_cvtss_si32(_mm_set_ss(to_f32(x[i]) * s.factor)));
+  for (; i < k; ++i) total += q[i] = quantized(x[i], s.factor);
   return {s.scale, 128 * total};
 }
 

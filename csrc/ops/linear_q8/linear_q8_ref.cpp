@@ -1,9 +1,7 @@
 // Reference: plain sums.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
-#include "core/bf16.h"
 #include "core/thread_pool.h"
 #include "ops/linear_q8/linear_q8.h"
 
@@ -16,8 +14,7 @@ void ref(const Params& p) {
       uint16_t largest = 0;  // magnitudes sort as their bits do
       for (int64_t k = 0; k < p.k; ++k) largest = std::max<uint16_t>(largest, x[k] & 0x7fff);
       const RowScale s = row_scale(largest);
-      for (int64_t k = 0; k < p.k; ++k)
-        q[k] = s.factor ? static_cast<int8_t>(std::nearbyint(to_f32(x[k]) * s.factor)) : int8_t{0};
+      for (int64_t k = 0; k < p.k; ++k) q[k] = quantized(x[k], s.factor);
       for (int64_t n = 0; n < p.n; ++n) {
         const uint8_t* w = p.data + (n / kBand * p.padded_k() * kBand) + n % kBand * kGroup;
         int32_t sum = 0;
