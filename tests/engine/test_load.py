@@ -9,10 +9,10 @@ import pytest
 import tiny_engines
 import torch
 
-from specpilot import _C, load
+from specpilot import _C, devices, load
 from specpilot.engine import memory
 from specpilot.engine.engine import buffer_bytes
-from specpilot.formats import open_checkpoint
+from specpilot.formats import Q8Weight, open_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_what_cannot_fit_is_refused_with_the_numbers(target, drafter, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory, "available", lambda device: 1000)
     with pytest.raises(
         MemoryError, match=r"needs 0\.\d\d GB \(weights .*, drafter .*, KV cache .*, buffers .*\)"
     ) as e:
@@ -30,7 +30,7 @@ def test_what_cannot_fit_is_refused_with_the_numbers(target, drafter, monkeypatc
 
 
 def test_nothing_is_loaded_before_the_plan_is_checked(target, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 1000)
+    monkeypatch.setattr(memory, "available", lambda device: 1000)
     monkeypatch.setattr(type(open_checkpoint(target)), "tensor", lambda *_: pytest.fail("a tensor was read"))
     with pytest.raises(MemoryError):
         load(target, None)
@@ -44,7 +44,7 @@ def test_a_longer_context_needs_more(target, drafter, monkeypatch):
         memory.MemoryPlan, "check", lambda self, *a: (plans.append(self.total), real(self, *a))
     )
     load(target, drafter, max_context=64)
-    monkeypatch.setattr(memory, "available", lambda: plans[0])
+    monkeypatch.setattr(memory, "available", lambda device: plans[0])
     load(target, drafter, max_context=64)
     with pytest.raises(MemoryError):
         load(target, drafter, max_context=128)
@@ -64,15 +64,88 @@ def test_the_plan_names_what_an_engine_allocates(target, drafter):
 
 def test_available_memory_is_the_least_of_machine_and_control_group(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    whole = memory.available()
-    assert whole > 10**8
+    assert memory.available(memory.CPU) > 10**8
     (tmp_path / "memory.max").write_text("5000000\n")
     (tmp_path / "memory.current").write_text("2000000\n")
-    assert memory.available() == 3000000
+    assert memory.available(memory.CPU) == 3000000
     (tmp_path / "memory.current").write_text("6000000\n")
-    assert memory.available() == 0
+    assert memory.available(memory.CPU) == 0
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available() > 10**8
+    assert memory.available(memory.CPU) > 10**8
+
+
+GPU = torch.device("cuda", 1)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """The facts of a machine whose second GPU can be used."""
+    gpu = devices.Gpu("NVIDIA H200", 9, 0, 150 << 30, 132, True)
+    facts = devices.Facts("90a-real", 13000, 13000, "", (gpu, gpu), "13.0", 2)
+    monkeypatch.setattr(devices, "facts", lambda: facts)
+
+
+def test_a_model_for_a_gpu_must_fit_into_its_memory(target, drafter, two_gpus, monkeypatch):
+    free = {GPU: 1000, memory.CPU: 10**12}
+    monkeypatch.setattr(memory, "available", free.__getitem__)
+    monkeypatch.setattr(type(open_checkpoint(target)), "tensor", lambda *_: pytest.fail("a tensor was read"))
+    with pytest.raises(MemoryError, match=r"weights .*, drafter .*, KV cache .*are free on cuda:1") as e:
+        load(target, drafter, device="cuda:1")
+    assert "another GPU" in str(e.value) and "device='cpu'" in str(e.value)
+
+
+def test_loading_a_gpu_takes_little_of_the_hosts_memory(target, two_gpus, monkeypatch):
+    largest = 2 * tiny_engines.VOCAB * 64  # the embedding
+    free = {GPU: 10**12, memory.CPU: 2 * largest - 1}
+    monkeypatch.setattr(memory, "available", free.__getitem__)
+    with pytest.raises(MemoryError, match=r"loading .*GB are free: .*a machine with more memory"):
+        load(target, None, device="cuda:1")
+
+
+def test_plans_count_the_peak_once():
+    """Weights are laid out in the room that buffers take later: the larger of the two counts."""
+    for buffers, total in ((100, 10 + 5 + 100), (20, 10 + 5 + 60)):
+        [host] = memory.plans(memory.CPU, {"weights": 10, "drafter": 5}, {"KV cache": buffers}, 30)
+        device, other = memory.plans(GPU, {"weights": 10, "drafter": 5}, {"KV cache": buffers}, 30)
+        assert host.total == device.total == total and host.parts == device.parts
+        assert (host.device, device.device, other.device) == (memory.CPU, GPU, memory.CPU)
+        assert other.total == 60
+
+
+def test_free_memory_of_a_gpu_is_the_drivers_number(monkeypatch):
+    given = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: given.append("back"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (given.append(device), (7, 9))[1])
+    assert memory.available(GPU) == 7 and given == ["back", GPU]
+
+
+@pytest.mark.skipif(devices.obstacle(0, devices.facts()) is not None, reason="needs a GPU that can be used")
+@pytest.mark.parametrize("weights", ["w12", "bf16"])
+@pytest.mark.parametrize("drafter_weights", ["q8", "w12", "bf16"])
+def test_on_a_gpu_the_weights_are_those_of_the_cpu(
+    target, drafter, weights, drafter_weights, assert_bits_equal
+):
+    def linears(engine):
+        for model in (engine.target, engine.drafter):
+            for layer in model.layers:
+                yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
+        yield from (engine.drafter.fc, engine.drafter.context_kv, engine.drafter.head)
+
+    def values(weight):
+        if isinstance(weight, Q8Weight):
+            return [weight.data, weight.scale]
+        return [weight.to_bf16()]
+
+    options = {"max_context": 64, "weights": weights, "drafter_weights": drafter_weights}
+    engines = [load(target, drafter, device=d, **options) for d in ("cuda", "cpu")]
+    pairs = [[e.target.embedding, *(linear.weight for linear in linears(e))] for e in engines]
+    for on_gpu, on_cpu in zip(*pairs, strict=True):
+        for got, want in zip(values(on_gpu), values(on_cpu), strict=True):
+            assert got.device == torch.device("cuda", 0)
+            assert_bits_equal(got.cpu(), want)
+    norms = [[layer.input_norm for layer in e.target.layers] + [e.target.norm] for e in engines]
+    for got, want in zip(*norms, strict=True):
+        assert got.is_cuda and torch.equal(got.cpu(), want)
 
 
 MISFITS = {  # message → changes of the drafter
@@ -111,7 +184,7 @@ def test_roles_taken_for_each_other_are_refused(target, drafter):
 BAD_VALUES = {
     "weights='w8', expected 'w12' or 'bf16'": {"weights": "w8"},
     "drafter_weights='q4', expected 'q8', 'w12' or 'bf16'": {"drafter_weights": "q4"},
-    "device='cuda': this release decodes on 'cpu'": {"device": "cuda"},
+    "device='gpu', expected 'cpu', 'cuda', 'cuda:N'": {"device": "gpu"},
     "max_context=0, expected 1 to 512": {"max_context": 0},
     "max_context=513, expected 1 to 512: .* was trained for 512 positions": {"max_context": 513},
     "max_context='64', expected": {"max_context": "64"},

@@ -63,8 +63,6 @@ def load(
     if threads is not None:
         _C.set_threads(threads)
     with ExitStack() as stack:
-        if where.type == "cuda":
-            stack.enter_context(torch.cuda.device(where))
         checkpoint = stack.enter_context(open_checkpoint(target, to_bf16))
         config = _target_config(checkpoint)
         check_sizes(config, checkpoint)
@@ -80,6 +78,8 @@ def load(
         ):
             plan.check(checkpoint.source)
 
+        if where.type == "cuda":
+            stack.enter_context(torch.cuda.device(where))  # kernels start on the current device
         margin = draft_config.block_size if draft_config else 1
         with bar("loading", progress) as update:
             tensors = _on(where, checkpoint)
