@@ -7,12 +7,11 @@ import threading
 
 import pytest
 import torch
+from gpu import DEVICES
 
 from specpilot import _C, ops
 
 BF16 = torch.bfloat16
-CUDA_RUNS = ("cuda", True) in [(name, runs) for name, _, runs in _C.variants("swiglu")]
-NO_GPU = pytest.mark.skipif(not CUDA_RUNS, reason="needs a GPU")
 
 
 def swiglu(x):
@@ -115,7 +114,7 @@ def forced(value, device="cpu"):
 
 
 @pytest.mark.parametrize("value", ["x86-pairs32", "cuda-mma16", "cpu_ref"])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=NO_GPU)])
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_forced_order_leaves_the_other_backend_alone(value, device):
     assert forced(value, device) == (0, "")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpu import needs_gpu
 
 from specpilot import _C, DeviceError, devices, load, machine
 from specpilot.devices import Facts, Gpu, resolve
@@ -113,7 +114,7 @@ def test_this_process_answers():
         assert gpu.runs == _C.archs_cover(known.archs, gpu.major, gpu.minor)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_gpus_are_torchs_gpus():
     for i, gpu in enumerate(devices.facts().gpus):
         found = torch.cuda.get_device_properties(i)

@@ -6,21 +6,12 @@ import weakref
 
 import pytest
 import torch
+from gpu import DEVICES
 
-from specpilot import devices
 from specpilot.formats import CheckpointError
 from specpilot.loading import Loader, OnDevice
 
 BF16 = torch.bfloat16
-WHERE = [
-    torch.device("cpu"),
-    pytest.param(
-        torch.device("cuda", 0),
-        marks=pytest.mark.skipif(
-            devices.obstacle(0, devices.facts()) is not None, reason="needs a GPU that can be used"
-        ),
-    ),
-]
 
 
 class Source:
@@ -61,9 +52,10 @@ def fused():
 PARTS = [("q", 40), ("k", 24), ("v", 16)]
 
 
-@pytest.mark.parametrize("device", WHERE)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("format", ["w12", "bf16"])
 def test_parts_are_stacked_where_they_lie(device, format, assert_bits_equal):
+    device = torch.device(device)
     take = Loader(OnDevice(fused(), device), format)
     linear = take.linear(PARTS, 64, bias=True)
     take.finish()
@@ -73,8 +65,9 @@ def test_parts_are_stacked_where_they_lie(device, format, assert_bits_equal):
     assert_bits_equal(linear.bias.cpu(), torch.cat([plain.tensor(f"{name}.bias") for name, _ in PARTS]))
 
 
-@pytest.mark.parametrize("device", WHERE)
+@pytest.mark.parametrize("device", DEVICES)
 def test_a_copy_in_8_bits_lies_beside_its_original(device, assert_bits_equal):
+    device = torch.device(device)
     head, made = Source(head__weight=(50, 96)), []
     for where in (device, torch.device("cpu")):
         take = Loader(OnDevice(head, where), "q8")
@@ -84,16 +77,16 @@ def test_a_copy_in_8_bits_lies_beside_its_original(device, assert_bits_equal):
     assert_bits_equal(made[0].scale.cpu(), made[1].scale)
 
 
-@pytest.mark.parametrize("device", WHERE)
+@pytest.mark.parametrize("device", DEVICES)
 def test_one_tensor_is_held_at_a_time(device):
     source = fused()
-    Loader(OnDevice(source, device), "w12").linear(PARTS, 64)
+    Loader(OnDevice(source, torch.device(device)), "w12").linear(PARTS, 64)
     assert source.most == 1
 
 
-@pytest.mark.parametrize("device", WHERE)
+@pytest.mark.parametrize("device", DEVICES)
 def test_errors_name_the_source(device):
-    take = Loader(OnDevice(Source(a__weight=(4, 8), b__weight=(4, 8)), device), "bf16")
+    take = Loader(OnDevice(Source(a__weight=(4, 8), b__weight=(4, 8)), torch.device(device)), "bf16")
     take.linear([("a", 4)], 8)
     with pytest.raises(CheckpointError, match="a source: tensor c.weight is missing"):
         take.linear([("c", 4)], 8)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gpu import needs_gpu
 
-from specpilot import devices
 from specpilot.formats import q8_weight
 from specpilot.formats.slabs import Slabs
 
 BF16 = torch.bfloat16
-NO_GPU = pytest.mark.skipif(
-    devices.obstacle(0, devices.facts()) is not None, reason="needs a GPU that can be used"
-)
-WHERE = ["cpu", "slabs", pytest.param("cuda", marks=NO_GPU)]
+WHERE = ["cpu", "slabs", pytest.param("cuda", marks=needs_gpu)]
 
 
 def made(weight, where):

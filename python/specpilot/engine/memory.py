@@ -44,10 +44,11 @@ def _host_available() -> int:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose, in the memory of one device."""
+    """Bytes by purpose, in the memory of one device, and what to do where it has less."""
 
     device: torch.device
     parts: Mapping[str, int]
+    remedies: str
 
     @property
     def total(self) -> int:
@@ -59,13 +60,8 @@ class MemoryPlan:
         if self.total <= free:
             return
         parts = ", ".join(f"{name} {_gb(n)}" for name, n in self.parts.items() if n)
-        if self.device == CPU:
-            where, elsewhere = "", "a machine with more memory"
-        else:
-            where, elsewhere = f" on {self.device}", "another GPU (device='cuda:N'), or device='cpu'"
         raise MemoryError(
-            f"{source} needs {_gb(self.total)} ({parts}), {_gb(free)} are free{where}: use a smaller max_context, "
-            f"weights='w12', a smaller model, or {elsewhere}"
+            f"{source} needs {_gb(self.total)} ({parts}), {_gb(free)} of memory are free on {self.device}: {self.remedies}"
         )
 
 
@@ -78,11 +74,14 @@ def plans(
     tensor as bf16. While weights are laid out, two such tensors live beside them, in the room that the buffers take later.
     """
     loading = 2 * tensor
-    beyond = max(0, loading - sum(buffers.values()))
-    found = [MemoryPlan(device, {**lasting, **buffers, "loading": beyond})]
-    if device != CPU:
-        found.append(MemoryPlan(CPU, {"loading": loading}))
-    return found
+    parts = {**lasting, **buffers, "loading": max(0, loading - sum(buffers.values()))}
+    smaller = "use a smaller max_context, weights='w12', a smaller model"
+    if device == CPU:
+        return [MemoryPlan(CPU, parts, f"{smaller}, or a machine with more memory")]
+    return [
+        MemoryPlan(device, parts, f"{smaller}, another GPU (device='cuda:N'), or device='cpu'"),
+        MemoryPlan(CPU, {"loading": loading}, "free some: tensors pass through it one at a time"),
+    ]
 
 
 def _gb(n: int) -> str:
