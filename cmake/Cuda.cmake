@@ -30,6 +30,11 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(SPECPILOT_CUDA_ARCHS)
+  foreach(arch IN LISTS SPECPILOT_CUDA_ARCHS)
+    if(NOT arch MATCHES "^[0-9]+[af]?(-real|-virtual)?$") # what cuda_info.h understands: a GPU's fitness is judged by this list
+      message(FATAL_ERROR "SPECPILOT_CUDA_ARCHS has \"${arch}\", expected entries like 90a-real, 100f-real, 80 or 120-virtual")
+    endif()
+  endforeach()
   set(CMAKE_CUDA_ARCHITECTURES ${SPECPILOT_CUDA_ARCHS})
 elseif(caps)
   string(REGEX REPLACE "[ \t\r\n]+" ";" caps "${caps}")

@@ -1,10 +1,13 @@
 """Thread pool and programs: what every op relies on."""
 
 import os
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
+from gpu import DEVICES
 
 from specpilot import _C, ops
 
@@ -91,3 +94,32 @@ def test_bandwidth_is_measured():
 def test_tensors_without_storage_are_refused():
     with pytest.raises((TypeError, RuntimeError), match="no storage|meta"):
         _C.swiglu(torch.empty(2, 64, dtype=BF16, device="meta"), torch.empty(2, 32, dtype=BF16))
+
+
+CALL = """
+import torch
+from specpilot import ops
+x = torch.ones(2, 64, dtype=torch.bfloat16, device=torch.device({device!r}))
+ops.swiglu(x, torch.empty(2, 32, dtype=torch.bfloat16, device=x.device))
+"""
+
+
+def forced(value, device="cpu"):
+    """Exit code and the last line on standard error of a process that runs an op under SPECPILOT_FORCE."""
+    paths = [p for p in sys.path if p]
+    env = {**os.environ, "SPECPILOT_FORCE": value, "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-c", CALL.format(device=device)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    return done.returncode, (done.stderr.splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("value", ["x86-pairs32", "cuda-mma16", "cpu_ref"])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_forced_order_leaves_the_other_backend_alone(value, device):
+    assert forced(value, device) == (0, "")
+
+
+def test_an_unknown_order_is_refused_with_those_that_are_known():
+    code, said = forced("cuda-mma32")
+    assert code == 1 and "SPECPILOT_FORCE=cuda-mma32 is not known" in said
+    assert "cpu_avx512_vnni" in said and "x86-pairs32 on the CPU, cuda-mma16 on CUDA" in said

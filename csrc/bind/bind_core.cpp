@@ -1,4 +1,6 @@
 // Machine facts, threads, programs and variant tables.
+#include <algorithm>
+
 #include "bind/ops.h"
 #include "core/bandwidth.h"
 #include "core/cuda_info.h"
@@ -6,10 +8,7 @@
 #include "core/thread_pool.h"
 
 namespace specpilot::bind {
-bool have_gpu() {
-  static const bool any = !gpus().empty();
-  return any;
-}
+bool have_gpu() { return std::ranges::any_of(gpus(), &Gpu::runs); }
 
 std::map<std::string, std::vector<VariantInfo>>& variant_tables() {
   static std::map<std::string, std::vector<VariantInfo>> tables;
@@ -28,15 +27,30 @@ SP_BIND(core) {
   m.attr("built_with_cuda") = false;
 #endif
   m.attr("order_id") = kOrderX86;
+  m.attr("cuda_order_id") = kOrderCuda;
   m.attr("build_flags") = SPECPILOT_BUILD_FLAGS;
   m.def(
       "gpus",
       [] {
-        std::vector<std::tuple<std::string, int, int, size_t>> out;
-        for (const auto& g : gpus()) out.emplace_back(g.name, g.major, g.minor, g.memory_bytes);
+        std::vector<std::tuple<std::string, int, int, size_t, int, bool>> out;
+        for (const auto& g : gpus()) out.emplace_back(g.name, g.major, g.minor, g.memory_bytes, g.sms, g.runs);
         return out;
       },
-      "(name, compute capability major, minor, memory bytes) of each GPU; empty without CUDA in the build.");
+      "(name, compute capability major, minor, memory bytes, SMs, whether this build has code for it) of each GPU; empty "
+      "without "
+      "CUDA in the build.");
+  m.def(
+      "cuda_status",
+      [] {
+        const CudaInfo& info = cuda_info();
+        return std::make_tuple(info.problem, info.driver, info.runtime);
+      },
+      "(why no GPU is seen, in the CUDA runtime's words, or \"\"; newest CUDA of the driver, 1000 major + 10 minor, 0 "
+      "without a "
+      "driver; CUDA of the build, 0 without).");
+  m.attr("cuda_archs") = std::string(cuda_archs());
+  m.def("archs_cover", &archs_cover, py::arg("archs"), py::arg("major"), py::arg("minor"),
+        "Whether code for these architectures (\"80-real,90a-real\") runs on a GPU of this compute capability.");
   m.def("machine_tier", [] { return std::string(isa_name(machine_isa())); }, "Best CPU tier of this machine.");
   m.def(
       "active_tier", [] { return std::string(isa_name(std::min(machine_isa(), force().ceiling))); },

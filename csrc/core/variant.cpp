@@ -18,9 +18,11 @@ Force parse() {
     f.ceiling = isa;
     return f;
   }
-  SP_CHECK(want == kOrderX86, "SPECPILOT_FORCE=", want, " is not known: expected a tier (cpu_ref, cpu_avx2, cpu_avx512, ",
-           "cpu_avx512_vnni, cpu_amx) or an order id (", kOrderX86, ")");
+  SP_CHECK(want == kOrderX86 || want == kOrderCuda, "SPECPILOT_FORCE=", want,
+           " is not known: expected a tier (cpu_ref, cpu_avx2, cpu_avx512, cpu_avx512_vnni, cpu_amx) or an order id (",
+           kOrderX86, " on the CPU, ", kOrderCuda, " on CUDA)");
   f.order = want;
+  f.order_cuda = want == kOrderCuda;
   return f;
 }
 }  // namespace

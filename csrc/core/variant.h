@@ -4,7 +4,10 @@
 // order_id names a summation order. Variants of one order id give the same bits, so M, batch and load may choose among them;
 // the order id itself is chosen once for the whole engine:
 //   SPECPILOT_FORCE=cpu_avx2     no CPU tier above AVX2, in any op           (a tier name)
-//   SPECPILOT_FORCE=x86-pairs32  only variants of that order, in any op      (an order id)
+//   SPECPILOT_FORCE=x86-pairs32  CPU ops: only variants of that order        (an order id of the CPU)
+//   SPECPILOT_FORCE=cuda-mma16   CUDA ops: likewise                          (an order id of CUDA)
+// Each speaks of its own backend and leaves the other as it is. CUDA variants that keep the CPU's order (no matrix product in
+// them) belong to every engine on CUDA.
 #pragma once
 #include <span>
 #include <string>
@@ -36,7 +39,12 @@ struct Variant {
 struct Force {
   bool any = false;  // SPECPILOT_FORCE is set
   Isa ceiling = Isa::kAmx;
-  std::string order;  // empty: any
+  std::string order;        // empty: any
+  bool order_cuda = false;  // the backend that order belongs to
+  bool allows(std::string_view order_id, bool cuda) const {
+    if (order.empty() || order_cuda != cuda) return true;
+    return order_id == order || order_id == kOrderNone || (cuda && order_id == kOrderX86);
+  }
 };
 const Force& force();  // parsed once; throws on an unknown name, listing the known ones
 
@@ -56,8 +64,7 @@ void dispatch(std::string_view op, std::span<const Variant<Params>> table, const
       SP_CHECK(runs_here(v, p, cuda), op, ": variant ", std::string(want),
                " cannot run here (machine: ", isa_name(machine_isa()), ")");
     } else {
-      if (!runs_here(v, p, cuda) || (!cuda && v.isa > f.ceiling)) continue;
-      if (!f.order.empty() && f.order != v.order_id && std::string_view(v.order_id) != kOrderNone) continue;
+      if (!runs_here(v, p, cuda) || (!cuda && v.isa > f.ceiling) || !f.allows(v.order_id, cuda)) continue;
     }
     if (Program* program = recording()) return program->add([run = v.run, p] { run(p); });
     return v.run(p);

@@ -12,10 +12,14 @@ __all__: list[str] = [
     "accept",
     "active_tier",
     "advise_huge_pages",
+    "archs_cover",
     "argmax",
     "attention",
     "build_flags",
     "built_with_cuda",
+    "cuda_archs",
+    "cuda_order_id",
+    "cuda_status",
     "embed",
     "gather_rows",
     "gpus",
@@ -75,6 +79,15 @@ def advise_huge_pages(tensor: torch.Tensor) -> None:
     Asks the system for huge pages under a CPU tensor that has not been written yet.
     """
 
+def archs_cover(
+    archs: str,
+    major: typing.SupportsInt | typing.SupportsIndex,
+    minor: typing.SupportsInt | typing.SupportsIndex,
+) -> bool:
+    """
+    Whether code for these architectures ("80-real,90a-real") runs on a GPU of this compute capability.
+    """
+
 def argmax(
     logits: torch.Tensor,
     valid_vocab: typing.SupportsInt | typing.SupportsIndex,
@@ -96,6 +109,11 @@ def attention(
     out: torch.Tensor,
     variant: str = "",
 ) -> None: ...
+def cuda_status() -> tuple[str, int, int]:
+    """
+    (why no GPU is seen, in the CUDA runtime's words, or ""; newest CUDA of the driver, 1000 major + 10 minor, 0 without a driver; CUDA of the build, 0 without).
+    """
+
 def embed(
     ids: torch.Tensor,
     data: torch.Tensor,
@@ -110,9 +128,9 @@ def embed(
 def gather_rows(
     x: torch.Tensor, index: torch.Tensor | None, out: torch.Tensor, variant: str = ""
 ) -> None: ...
-def gpus() -> list[tuple[str, int, int, int]]:
+def gpus() -> list[tuple[str, int, int, int, int, bool]]:
     """
-    (name, compute capability major, minor, memory bytes) of each GPU; empty without CUDA in the build.
+    (name, compute capability major, minor, memory bytes, SMs, whether this build has code for it) of each GPU; empty without CUDA in the build.
     """
 
 def kv_move(
@@ -282,4 +300,6 @@ def w12_unpack(
 
 build_flags: str = "GNU 12.2.0 Release "
 built_with_cuda: bool = False
+cuda_archs: str = ""
+cuda_order_id: str = "cuda-mma16"
 order_id: str = "x86-pairs32"

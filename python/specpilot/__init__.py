@@ -9,10 +9,11 @@ from typing import Any
 
 from . import _C
 from ._C import KernelError
+from .devices import DeviceError
 from .engine import Engine, Result, TextIterator, load
 from .engine.prompt import Prompt
 
-__all__ = ["Engine", "KernelError", "Result", "TextIterator", "decode", "load", "order_id"]
+__all__ = ["DeviceError", "Engine", "KernelError", "Result", "TextIterator", "decode", "load", "order_id"]
 
 order_id: str = _C.order_id
 
@@ -26,6 +27,7 @@ def decode(
     *,
     weights: str = "w12",
     drafter_weights: str = "q8",
+    device: str = "cpu",
     max_context: int | None = None,
     threads: int | None = None,
     to_bf16: bool = False,
@@ -43,6 +45,7 @@ def decode(
         drafter,
         weights=weights,
         drafter_weights=drafter_weights,
+        device=device,
         max_context=max_context,
         threads=threads,
         to_bf16=to_bf16,

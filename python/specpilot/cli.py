@@ -31,6 +31,9 @@ DrafterOption = Annotated[
 ThreadsOption = Annotated[
     int | None, typer.Option(min=1, max=1024, help="CPU threads (default: one per core).")
 ]
+DeviceOption = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:N, or auto (a GPU if one can be used, else the CPU).")
+]
 
 
 def _drafter(name: str) -> str | None:
@@ -60,6 +63,7 @@ def decode(
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Positions the KV cache is made for.")
     ] = None,
+    device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
     to_bf16: Annotated[
         bool, typer.Option("--to-bf16", help="Round an fp16 or fp32 checkpoint to bf16 (not lossless).")
@@ -78,6 +82,7 @@ def decode(
         drafter=None if verify == "ar" else _drafter(drafter),
         weights=weights,
         drafter_weights=drafter_weights,
+        device=device,
         max_context=max_context,
         threads=threads,
         to_bf16=to_bf16,
@@ -179,7 +184,7 @@ def info(
     for key in ("version", "build", "cuda", "cpu", "tier", "order_id", "threads", "torch", "transformers"):
         out.print(f"{key:12} {facts[key]}")
     for gpu in facts["gpus"]:
-        out.print(f"{'gpu':12} {gpu}")
+        out.print(f"{'gpu':12} {gpu}", markup=False)
     out.print(
         f"{'bandwidth':12} {facts['memory_bandwidth_gbps']:.1f} GB/s read, measured, {facts['threads']} threads"
     )
@@ -213,6 +218,7 @@ def bench(
         "bench-out"
     ),
     max_context: Annotated[int | None, typer.Option(min=1)] = None,
+    device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
 ) -> None:
     """End-to-end speed of the arms, interleaved in one process, with bit equality of their tokens."""
@@ -228,6 +234,7 @@ def bench(
             max_new_tokens=max_new_tokens,
             check=check,
             max_context=max_context,
+            device=device,
             threads=threads,
         ),
         console=err,

@@ -1,4 +1,7 @@
-"""From a checkpoint's tensors to layers: fusing, run layouts, and a check that nothing is missing or left over."""
+"""From a checkpoint's tensors to layers: fusing, run layouts, and a check that nothing is missing or left over.
+
+What is made lies where the tensors lie: ``OnDevice`` brings them to a GPU.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ from .progress import ProgressCallback
 
 
 class TensorSource(Protocol):
-    """Where weights come from: a checkpoint."""
+    """Where weights come from: a checkpoint. All tensors lie on one device."""
 
-    source: str
+    @property
+    def source(self) -> str: ...
 
     def names(self) -> list[str]: ...
 
@@ -35,6 +39,26 @@ def check_shape(source: TensorSource, name: str, *shape: int) -> None:
         raise CheckpointError(
             f"{source.source}: tensor {name} is {list(got)}, by the config it is {list(shape)}"
         )
+
+
+class OnDevice:
+    """A source whose tensors are brought to a device, each as it is asked for."""
+
+    def __init__(self, of: TensorSource, device: torch.device) -> None:
+        self._of, self._device = of, device
+
+    @property
+    def source(self) -> str:
+        return self._of.source
+
+    def names(self) -> list[str]:
+        return self._of.names()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._of.shape(name)
+
+    def tensor(self, name: str) -> Tensor:
+        return self._of.tensor(name).to(self._device)
 
 
 class Loader:
@@ -80,13 +104,22 @@ class Loader:
         if len(parts) == 1:
             weight = self.tensor(f"{parts[0][0]}.weight", parts[0][1], k)
         else:
-            weight, row = torch.empty(sum(n for _, n in parts), k, dtype=torch.bfloat16), 0
-            for name, n in parts:
-                weight[row : row + n] = self.tensor(f"{name}.weight", n, k)
-                row += n
+            weight = self._stack(parts, k)
         biases = [self.tensor(f"{name}.bias", n) for name, n in parts] if bias else None
         laid_out = self._exact(weight) if exact else self._lay_out(weight, parts[0][0])
         return Linear(laid_out, torch.cat(biases) if biases else None)
+
+    def _stack(self, parts: Sequence[tuple[str, int]], k: int) -> Tensor:
+        """One tensor at a time beside the stack, which is freed before the next is read."""
+        stack, row = torch.empty(0), 0
+        for name, n in parts:
+            part = self.tensor(f"{name}.weight", n, k)
+            if row == 0:
+                stack = part.new_empty(sum(n for _, n in parts), k)
+            stack[row : row + n] = part
+            row += n
+            del part
+        return stack
 
     def table(self, name: str, n: int, k: int) -> RunWeight:
         """An embedding or a head, exact in every format."""
@@ -100,12 +133,16 @@ class Loader:
         if self._format != "q8":
             return self._exact(weight)
         try:
-            return q8_weight(weight, self._slabs)
+            return q8_weight(weight, self._slabs_for(weight))
         except ValueError as e:
             raise CheckpointError(f"{self._source.source}: {name}: {e}; use drafter_weights='w12'") from None
 
     def _exact(self, weight: Tensor) -> RunWeight:
-        return run_weight([weight], "w12" if self._format == "q8" else self._format, self._slabs)
+        exact = "w12" if self._format == "q8" else self._format
+        return run_weight([weight], exact, self._slabs_for(weight))
+
+    def _slabs_for(self, weight: Tensor) -> Slabs | None:
+        return self._slabs if weight.device.type == "cpu" else None  # huge pages are the CPU's
 
     def layer(
         self,

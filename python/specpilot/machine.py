@@ -7,7 +7,11 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from . import _C
+import torch
+
+from . import _C, devices
+
+DRIVER = Path("/sys/module/nvidia/version")
 
 
 def cpu_model() -> str:
@@ -29,23 +33,55 @@ def release() -> str:
         return "source"
 
 
+def machine_identity(device: torch.device) -> dict[str, Any]:
+    """What step times depend on, besides build and models: the key of tables of measured costs."""
+    if device.type == "cpu":
+        return {"cpu": cpu_model(), "tier": _C.active_tier(), "threads": _C.threads()}
+    known = devices.facts()
+    gpu = known.gpus[device.index or 0]
+    return {"gpu": gpu.name, "capability": gpu.capability, "sms": gpu.sms, "driver": _driver(known)}
+
+
+def _driver(known: devices.Facts) -> str:
+    """The driver's version; where that cannot be seen, the CUDA version it supports."""
+    try:
+        return DRIVER.read_text().strip()
+    except OSError:
+        return f"CUDA {devices.cuda_version(known.driver)}"
+
+
+def _cuda(known: devices.Facts) -> str:
+    if not known.runtime:
+        return "not built (SPECPILOT_CUDA=ON pip install . builds it)"
+    built = f"{devices.cuda_version(known.runtime)}, code for {known.archs}"
+    return built if known.gpus else f"{built}; {devices.obstacle(0, known)}"
+
+
+def _gpu(index: int, known: devices.Facts) -> str:
+    gpu = known.gpus[index]
+    fit = devices.obstacle(index, known)
+    return (
+        f"cuda:{index} {gpu.name}, compute capability {gpu.capability}, {gpu.sms} SMs, {gpu.memory / 2**30:.0f} GiB, "
+        + (f"cannot be used: {fit}" if fit else "can be used")
+    )
+
+
 def describe(bandwidth: bool = False) -> dict[str, Any]:
     """Build, CPU, tiers, threads, GPUs, library versions and variant tables; with ``bandwidth``, measured GB/s (about a second)."""
-    gpus = [
-        f"{name}, sm_{major}{minor}, {memory / 2**30:.0f} GiB" for name, major, minor, memory in _C.gpus()
-    ]
+    known = devices.facts()
     facts: dict[str, Any] = {
         "version": release(),
         "build": _C.build_flags,
-        "cuda": "built" if _C.built_with_cuda else "not built (SPECPILOT_CUDA=ON pip install . builds it)",
+        "cuda": _cuda(known),
         "cpu": cpu_model(),
         "tier": _C.active_tier()
         + ("" if _C.active_tier() == _C.machine_tier() else f" (machine: {_C.machine_tier()})"),
         "order_id": _C.order_id,
+        "cuda_order_id": _C.cuda_order_id,
         "threads": _C.threads(),
         "torch": importlib.metadata.version("torch"),
         "transformers": importlib.metadata.version("transformers"),
-        "gpus": gpus,
+        "gpus": [_gpu(i, known) for i in range(len(known.gpus))],
         "variants": {
             op: [{"name": n, "order_id": o, "runs": r} for n, o, r in _C.variants(op)] for op in _C.ops()
         },

@@ -1,4 +1,4 @@
-"""From names to an engine: the memory plan, pairs that do not fit, values that are refused, and what a generation reports."""
+"""From names to an engine: pairs that do not fit, values that are refused, weights by device, and what a generation reports."""
 
 from __future__ import annotations
 
@@ -8,71 +8,15 @@ import shutil
 import pytest
 import tiny_engines
 import torch
+from gpu import needs_gpu
 
 from specpilot import _C, load
-from specpilot.engine import memory
-from specpilot.engine.engine import buffer_bytes
-from specpilot.formats import open_checkpoint
+from specpilot.formats import Q8Weight
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path))
-
-
-def test_what_cannot_fit_is_refused_with_the_numbers(target, drafter, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 1000)
-    with pytest.raises(
-        MemoryError, match=r"needs 0\.\d\d GB \(weights .*, drafter .*, KV cache .*, buffers .*\)"
-    ) as e:
-        load(target, drafter)
-    assert str(target) in str(e.value) and "smaller max_context" in str(e.value)
-
-
-def test_nothing_is_loaded_before_the_plan_is_checked(target, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda: 1000)
-    monkeypatch.setattr(type(open_checkpoint(target)), "tensor", lambda *_: pytest.fail("a tensor was read"))
-    with pytest.raises(MemoryError):
-        load(target, None)
-
-
-def test_a_longer_context_needs_more(target, drafter, monkeypatch):
-    """The plan is what decides, so a context that just fits is loaded and one page more is refused."""
-    plans = []
-    real = memory.MemoryPlan.check
-    monkeypatch.setattr(
-        memory.MemoryPlan, "check", lambda self, *a: (plans.append(self.total), real(self, *a))
-    )
-    load(target, drafter, max_context=64)
-    monkeypatch.setattr(memory, "available", lambda: plans[0])
-    load(target, drafter, max_context=64)
-    with pytest.raises(MemoryError):
-        load(target, drafter, max_context=128)
-
-
-def test_the_plan_names_what_an_engine_allocates(target, drafter):
-    engine = load(target, drafter, max_context=96)
-    shapes = [(c.config.num_layers, c.shape) for c in (engine.target,)]
-    shapes.append((engine.drafter.config.layers, engine.drafter.shape))
-    parts = buffer_bytes(shapes, tiny_engines.VOCAB, 96, engine.drafter.block_size, 3)
-    assert parts["KV cache"] == engine._kv.nbytes + engine.drafter._kv.nbytes
-    work = [engine._work, engine.drafter._work]
-    buffers = [t for w in work for t in vars(w).values() if isinstance(t, torch.Tensor)]
-    buffers += [engine._taps.buffer, engine.drafter._logits]
-    assert 0.8 < parts["buffers"] / sum(t.nbytes for t in buffers) < 1.7
-
-
-def test_available_memory_is_the_least_of_machine_and_control_group(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
-    whole = memory.available()
-    assert whole > 10**8
-    (tmp_path / "memory.max").write_text("5000000\n")
-    (tmp_path / "memory.current").write_text("2000000\n")
-    assert memory.available() == 3000000
-    (tmp_path / "memory.current").write_text("6000000\n")
-    assert memory.available() == 0
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.available() > 10**8
 
 
 MISFITS = {  # message → changes of the drafter
@@ -111,7 +55,7 @@ def test_roles_taken_for_each_other_are_refused(target, drafter):
 BAD_VALUES = {
     "weights='w8', expected 'w12' or 'bf16'": {"weights": "w8"},
     "drafter_weights='q4', expected 'q8', 'w12' or 'bf16'": {"drafter_weights": "q4"},
-    "device='cuda': this release decodes on 'cpu'": {"device": "cuda"},
+    "device='gpu', expected 'cpu', 'cuda', 'cuda:N'": {"device": "gpu"},
     "max_context=0, expected 1 to 512": {"max_context": 0},
     "max_context=513, expected 1 to 512: .* was trained for 512 positions": {"max_context": 513},
     "max_context='64', expected": {"max_context": "64"},
@@ -212,17 +156,38 @@ def test_weights_of_the_drafter_change_no_token(target, drafter):
             assert engine.decode([1, 2, 3], max_new_tokens=60, verify=verify).tokens == want
 
 
-def test_a_drafter_in_8_bits_is_planned_with_its_copy_of_the_head(target, drafter, monkeypatch):
-    plans = []
-    monkeypatch.setattr(memory.MemoryPlan, "check", lambda self, *a: plans.append(self.parts["drafter"]))
-    for weights in ("q8", "w12", "bf16"):
-        loaded = load(target, drafter, max_context=64, drafter_weights=weights).drafter.nbytes
-        assert 0.5 < plans[-1] / loaded < 1.2, weights
-
-
 def test_a_checkpoint_may_go_away_after_loading(target, tmp_path):
     """Weights lie in memory of their own."""
     copy = shutil.copytree(target, tmp_path / "copy")
     engine = load(copy, None, max_context=64)
     shutil.rmtree(copy)
     assert engine.decode("hello", max_new_tokens=8).stats.new_tokens == 8
+
+
+@needs_gpu
+@pytest.mark.parametrize("weights", ["w12", "bf16"])
+@pytest.mark.parametrize("drafter_weights", ["q8", "w12", "bf16"])
+def test_on_a_gpu_the_weights_are_those_of_the_cpu(
+    target, drafter, weights, drafter_weights, assert_bits_equal
+):
+    def linears(engine):
+        for model in (engine.target, engine.drafter):
+            for layer in model.layers:
+                yield from (layer.qkv, layer.out, layer.gate_up, layer.down)
+        yield from (engine.drafter.fc, engine.drafter.context_kv, engine.drafter.head)
+
+    def values(weight):
+        if isinstance(weight, Q8Weight):
+            return [weight.data, weight.scale]
+        return [weight.to_bf16()]
+
+    options = {"max_context": 64, "weights": weights, "drafter_weights": drafter_weights}
+    engines = [load(target, drafter, device=d, **options) for d in ("cuda", "cpu")]
+    pairs = [[e.target.embedding, *(linear.weight for linear in linears(e))] for e in engines]
+    for on_gpu, on_cpu in zip(*pairs, strict=True):
+        for got, want in zip(values(on_gpu), values(on_cpu), strict=True):
+            assert got.device == torch.device("cuda", 0)
+            assert_bits_equal(got.cpu(), want)
+    norms = [[layer.input_norm for layer in e.target.layers] + [e.target.norm] for e in engines]
+    for got, want in zip(*norms, strict=True):
+        assert got.is_cuda and torch.equal(got.cpu(), want)

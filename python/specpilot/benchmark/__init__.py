@@ -21,7 +21,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..machine import describe
+from ..devices import resolve
+from ..machine import describe, machine_identity
 from .arms import Run, load_engines, measure, parse_arms
 from .check import check
 from .prompts import read_prompts
@@ -45,6 +46,7 @@ class BenchConfig:
     max_new_tokens: int = 128
     check: bool = False
     max_context: int | None = None
+    device: str = "cpu"
     threads: int | None = None
 
 
@@ -80,9 +82,15 @@ def commit() -> str | None:
     return head.stdout.strip() + ("+" if state.stdout.strip() else "")
 
 
-def machine() -> dict[str, Any]:
-    """The machine line's facts."""
-    return {**describe(bandwidth=True), "commit": commit(), "date": date.today().isoformat()}
+def machine(device: str) -> dict[str, Any]:
+    """The machine line's facts. ``device``: where the engines are."""
+    identity = machine_identity(resolve(device))
+    return {
+        **describe(bandwidth=True),
+        "gpu": identity.get("gpu"),
+        "commit": commit(),
+        "date": date.today().isoformat(),
+    }
 
 
 class Session:
@@ -104,7 +112,9 @@ class Session:
             arm.name: partial(measure, self.engines[arm.weights], arm, self.new) for arm in arms
         }
         facts = {**asdict(config), "prompts": [str(p) for p in config.prompts]}
-        self.report = Report(facts, machine(), list(self.contestants), [s.note for s in texts if s.note])
+        self.report = Report(
+            facts, machine(config.device), list(self.contestants), [s.note for s in texts if s.note]
+        )
 
     def add(self, name: str, contestant: Contestant) -> None:
         """Another system's arm, a control for the others; its tokens may differ."""

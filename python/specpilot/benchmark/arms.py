@@ -88,6 +88,7 @@ def load_engines(config: BenchConfig, arms: Sequence[Arm], progress: bool) -> di
             drafter=config.drafter if drafts else None,
             weights=weights,
             max_context=config.max_context,
+            device=config.device,
             threads=config.threads,
             progress=progress,
         )

@@ -118,8 +118,9 @@ class Report:
     def machine_line(self) -> str:
         m = self.machine
         commit = f" ({m['commit']})" if m.get("commit") else ""
+        gpu = f"{m['gpu']} on " if m.get("gpu") else ""
         return (
-            f"{m['cpu']}, {m['threads']} threads, {m['tier']}, {m['memory_bandwidth_gbps']:.1f} GB/s read · "
+            f"{gpu}{m['cpu']}, {m['threads']} threads, {m['tier']}, {m['memory_bandwidth_gbps']:.1f} GB/s read · "
             f"specpilot {m['version']}{commit}, torch {m['torch']}, transformers {m['transformers']} · "
             f"{m['date']}"
         )

@@ -11,15 +11,18 @@ from typing import Any
 import torch
 
 from .. import _C, zoo
+from ..devices import resolve
 from ..drafters import DRAFTERS, Drafter, TargetParts
 from ..drafters.dflash_config import DFlashConfig
 from ..formats import Checkpoint, CheckpointError, open_checkpoint
 from ..formats.q8_weight import q8_bytes
+from ..loading import OnDevice, TensorSource
+from ..machine import machine_identity
 from ..models import MODELS, ModelConfig, Target
 from ..models.decoder import check_sizes, layer_shape
 from ..progress import bar
 from .engine import Engine, buffer_bytes
-from .memory import MemoryPlan, weight_bytes
+from .memory import MemoryPlan, plans, weight_bytes
 
 log = logging.getLogger("specpilot")
 DEFAULT_CONTEXT = 8192
@@ -43,20 +46,20 @@ def load(
     ``drafter``      the same for a drafter; "auto" looks the target up in the table of known pairs; None decodes without
     ``weights``      "w12" (12-bit lossless, packed while loading) or "bf16"; the tokens are the same
     ``drafter_weights``  "q8" (8 bits, and a copy of the target's head in 8 bits), "w12" or "bf16": other drafts, the same tokens
-    ``device``       "cpu"
+    ``device``       "cpu", "cuda" (the first GPU), "cuda:N", or "auto" (a GPU if there is one that can be used, else the CPU)
     ``max_context``  positions of prompt and generation that the KV cache is made for (default: the model's, at most 8192)
     ``threads``      CPU threads, of this process (default: one per core, or SPECPILOT_THREADS)
     ``to_bf16``      permits fp16 and fp32 checkpoints, rounded to bf16: not lossless, and said so
     ``progress``     draws a bar on standard error
 
-    Raises ValueError (CheckpointError for files) naming what does not fit, MemoryError with the numbers when memory is short.
+    Raises ValueError (CheckpointError for files) naming what does not fit, DeviceError for a GPU that cannot be used, MemoryError
+    with the numbers when memory is short.
     """
     if weights not in ("w12", "bf16"):
         raise ValueError(f"weights={weights!r}, expected 'w12' or 'bf16'")
     if drafter_weights not in ("q8", "w12", "bf16"):
         raise ValueError(f"drafter_weights={drafter_weights!r}, expected 'q8', 'w12' or 'bf16'")
-    if device != "cpu":
-        raise ValueError(f"device={device!r}: this release decodes on 'cpu'")
+    where = resolve(device)
     if threads is not None:
         _C.set_threads(threads)
     with ExitStack() as stack:
@@ -70,13 +73,17 @@ def load(
             stack.enter_context(drafts)
             make_drafter = _drafter_class(drafts)
             draft_config = DFlashConfig.from_dict(drafts.config, drafts.source)
-        _plan(checkpoint, config, drafts, draft_config, weights, drafter_weights, context).check(
-            checkpoint.source
-        )
+        for plan in _plans(
+            where, checkpoint, config, drafts, draft_config, weights, drafter_weights, context
+        ):
+            plan.check(checkpoint.source)
 
+        if where.type == "cuda":
+            stack.enter_context(torch.cuda.device(where))  # kernels start on the current device
         margin = draft_config.block_size if draft_config else 1
         with bar("loading", progress) as update:
-            model: Target = MODELS[config.architecture](config, checkpoint, weights, context + margin, update)
+            tensors = _on(where, checkpoint)
+            model: Target = MODELS[config.architecture](config, tensors, weights, context + margin, update)
         draft_model = None
         if drafts is not None and make_drafter is not None:
             parts = TargetParts(
@@ -88,14 +95,16 @@ def load(
                 embedding=model.embedding,
                 head=model.head,
             )
-            draft_model = make_drafter(drafts.config, drafts, parts, drafter_weights)
+            draft_model = make_drafter(drafts.config, _on(where, drafts), parts, drafter_weights)
+        if where.type == "cuda":
+            torch.cuda.empty_cache()  # the room in which weights were laid out
         return Engine(
             model,
             draft_model,
             checkpoint.tokenizer(),
             max_context=context,
             stop_ids=checkpoint.eos_token_ids(),
-            cost_key=_cost_key(checkpoint, drafts, weights, drafter_weights),
+            cost_key=_cost_key(where, checkpoint, drafts, weights, drafter_weights),
         )
 
 
@@ -143,7 +152,12 @@ def _drafter_class(drafts: Checkpoint) -> Callable[..., Drafter]:
     return DRAFTERS[named[0]]
 
 
-def _plan(
+def _on(device: torch.device, checkpoint: Checkpoint) -> TensorSource:
+    return checkpoint if device.type == "cpu" else OnDevice(checkpoint, device)
+
+
+def _plans(
+    device: torch.device,
     checkpoint: Checkpoint,
     config: ModelConfig,
     drafts: Checkpoint | None,
@@ -151,24 +165,27 @@ def _plan(
     weights: str,
     drafter_weights: str,
     context: int,
-) -> MemoryPlan:
-    parts = {"weights": weight_bytes(checkpoint.nbytes, weights)}
+) -> list[MemoryPlan]:
+    lasting = {"weights": weight_bytes(checkpoint.nbytes, weights)}
     largest = max((2 * torch.Size(checkpoint.shape(name)).numel() for name in checkpoint.names()), default=0)
     layers = [(config.num_layers, layer_shape(config))]
     block, taps = 1, 0
     if drafts is not None and draft_config is not None:
-        parts["drafter"] = weight_bytes(drafts.nbytes, drafter_weights)
+        lasting["drafter"] = weight_bytes(drafts.nbytes, drafter_weights)
         if drafter_weights == "q8":
-            parts["drafter"] += q8_bytes(config.vocab_size, config.hidden_size)
+            lasting["drafter"] += q8_bytes(config.vocab_size, config.hidden_size)
         layers.append((draft_config.layers, draft_config.shape))
         block, taps = draft_config.block_size, len(draft_config.tap_layers)
-    parts |= buffer_bytes(layers, config.vocab_size, context, block, taps)
-    parts["loading"] = 2 * largest
-    return MemoryPlan(parts)
+    buffers = buffer_bytes(layers, config.vocab_size, context, block, taps)
+    return plans(device, lasting, buffers, largest)
 
 
 def _cost_key(
-    checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str, drafter_weights: str
+    device: torch.device,
+    checkpoint: Checkpoint,
+    drafts: Checkpoint | None,
+    weights: str,
+    drafter_weights: str,
 ) -> dict[str, Any]:
     keep = (
         "hidden_size",
@@ -179,6 +196,7 @@ def _cost_key(
         "vocab_size",
     )
     return {
+        "machine": machine_identity(device),
         "target": {k: checkpoint.config.get(k) for k in keep},
         "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,
         "weights": weights,

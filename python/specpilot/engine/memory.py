@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import torch
 
 # Bits a weight in memory. w12: measured 12.01 to 12.05 on usual models; q8: its 12-bit `fc` counted.
 BITS = {"bf16": 16.0, "w12": 12.1, "q8": 8.5}
 CGROUP = Path("/sys/fs/cgroup")
+CPU = torch.device("cpu")
 
 
 def weight_bytes(bf16_bytes: int, weights: str) -> int:
@@ -18,8 +20,16 @@ def weight_bytes(bf16_bytes: int, weights: str) -> int:
     return int(bf16_bytes * BITS[weights] / 16)
 
 
-def available() -> int:
-    """Bytes that this process may still take: free memory of the machine, or of its control group if that is less."""
+def available(device: torch.device) -> int:
+    """Bytes that this process may still take of a device's memory."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # blocks that torch keeps for later are free, though the driver does not know
+        return torch.cuda.mem_get_info(device)[0]
+    return _host_available()
+
+
+def _host_available() -> int:
+    """Free memory of the machine, or of the process's control group if that is less."""
     free = psutil.virtual_memory().available
     for limit, used in (
         ("memory.max", "memory.current"),
@@ -34,24 +44,44 @@ def available() -> int:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes by purpose."""
+    """Bytes by purpose, in the memory of one device, and what to do where it has less."""
 
+    device: torch.device
     parts: Mapping[str, int]
+    remedies: str
 
     @property
     def total(self) -> int:
         return sum(self.parts.values())
 
-    def check(self, source: str, free: int | None = None) -> None:
+    def check(self, source: str) -> None:
         """Raises MemoryError, with the numbers and the remedies, unless it fits."""
-        free = available() if free is None else free
+        free = available(self.device)
         if self.total <= free:
             return
-        parts = ", ".join(f"{name} {_gb(n)}" for name, n in self.parts.items())
+        parts = ", ".join(f"{name} {_gb(n)}" for name, n in self.parts.items() if n)
         raise MemoryError(
-            f"{source} needs {_gb(self.total)} ({parts}), {_gb(free)} are free: use a smaller max_context, weights='w12', "
-            "a smaller model, or a machine with more memory"
+            f"{source} needs {_gb(self.total)} ({parts}), {_gb(free)} of memory are free on {self.device}: {self.remedies}"
         )
+
+
+def plans(
+    device: torch.device, lasting: Mapping[str, int], buffers: Mapping[str, int], tensor: int
+) -> list[MemoryPlan]:
+    """What each memory must hold for an engine on a device.
+
+    ``lasting``: weights by purpose; ``buffers``: what is allocated once they are in place; ``tensor``: bytes of the largest
+    tensor as bf16. While weights are laid out, two such tensors live beside them, in the room that the buffers take later.
+    """
+    loading = 2 * tensor
+    parts = {**lasting, **buffers, "loading": max(0, loading - sum(buffers.values()))}
+    smaller = "use a smaller max_context, weights='w12', a smaller model"
+    if device == CPU:
+        return [MemoryPlan(CPU, parts, f"{smaller}, or a machine with more memory")]
+    return [
+        MemoryPlan(device, parts, f"{smaller}, another GPU (device='cuda:N'), or device='cpu'"),
+        MemoryPlan(CPU, {"loading": loading}, "free some: tensors pass through it one at a time"),
+    ]
 
 
 def _gb(n: int) -> str:

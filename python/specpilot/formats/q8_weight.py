@@ -56,6 +56,7 @@ def q8_bytes(n: int, k: int) -> int:
 def q8_weight(weight: torch.Tensor, slabs: Slabs | None = None) -> Q8Weight:
     """Rounds a bf16 weight [n, k] to 255 levels a row, symmetric about zero, the largest magnitude exactly representable.
 
+    ``data`` lies in ``slabs`` (on the CPU), or in memory of its own on the weight's device; the bits are the same on every device.
     Raises ValueError for a weight that is not finite.
     """
     if weight.dtype != torch.bfloat16 or weight.dim() != 2:
@@ -64,8 +65,16 @@ def q8_weight(weight: torch.Tensor, slabs: Slabs | None = None) -> Q8Weight:
         )
     n, k = weight.shape
     bands, groups = -(-n // _BAND), -(-k // _TILE_K) * (_TILE_K // _GROUP)
-    data = (slabs.take if slabs else torch.empty)(bands, groups, _BAND, _GROUP, dtype=torch.uint8)
-    scale = torch.empty(n)
+    device, shape = weight.device, (bands, groups, _BAND, _GROUP)
+    data = (
+        slabs.take(*shape, dtype=torch.uint8)
+        if slabs
+        else torch.empty(shape, dtype=torch.uint8, device=device)
+    )
+    scale = torch.empty(n, device=device)
+    levels_a_side = torch.tensor(
+        127.0, device=device
+    )  # by a plain number, CUDA would multiply with its reciprocal
     for band in range(0, bands, _BANDS_AT_ONCE):
         rows = slice(band * _BAND, min((band + _BANDS_AT_ONCE) * _BAND, n))
         values = weight[rows].float()
@@ -73,8 +82,8 @@ def q8_weight(weight: torch.Tensor, slabs: Slabs | None = None) -> Q8Weight:
         if not largest.isfinite().all():
             row = rows.start + int((~largest.isfinite()).nonzero()[0])
             raise ValueError(f"row {row} has an infinity or NaN")
-        scale[rows] = largest / 127
-        units = values * torch.where(largest >= _LEAST, 127 / largest, 0.0)[:, None]
+        scale[rows] = largest / levels_a_side
+        units = values * torch.where(largest >= _LEAST, largest.reciprocal() * 127, 0.0)[:, None]
         levels = (units.round() + _ZERO).to(torch.uint8)
         padded = F.pad(levels, (0, groups * _GROUP - k, 0, -len(levels) % _BAND), value=_ZERO)
         data[band : band + _BANDS_AT_ONCE] = padded.view(-1, _BAND, groups, _GROUP).transpose(1, 2)
