@@ -191,7 +191,7 @@ def test_an_interruption_anywhere_leaves_the_engine_usable(engine, monkeypatch):
                     raise KeyboardInterrupt
                 return real(*args, **kwargs)
 
-            engine._verifiers["chain"]._graphs.clear()  # so that steps are captured again
+            engine._verifier("chain")._graphs.clear()  # so that steps are captured again
             monkeypatch.setattr(ops, name, interrupted)
             result = engine.decode([5, 6], max_new_tokens=20, verify="chain")
             monkeypatch.undo()

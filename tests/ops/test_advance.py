@@ -122,7 +122,9 @@ def test_the_life_of_a_request(variant):
         context, chain, block = (made[name][:, 0] for name in ("context", "chain", "block"))
         taken = 0 if done else kept
         assert context[SLOTS].tolist() == [*range(100 + start, 100 + start + taken)] + [-1] * (8 - taken)
-        assert context[POSITIONS].tolist() == [*range(start, start + 8)] and set(context[IDS].tolist()) == {77}
+        assert context[POSITIONS].tolist() == [*range(start, start + 8)] and set(context[IDS].tolist()) == {
+            77
+        }
         start += kept
         for own in (chain, block):
             if kept:
@@ -178,7 +180,12 @@ def test_a_replayed_program_checks_what_it_reads():
 @pytest.mark.parametrize("variant", variants("advance", "cuda"))
 def test_values_that_the_cpu_refuses_do_no_harm(variant):
     """Guards around every buffer stay as they are, and outputs say what the nearest good values would."""
-    for name, at, bad in [("state", (0, 0), -5), ("state", (0, 0), 2**31 - 100), ("state", (0, 3), -3), ("length", 0, 99)]:
+    for name, at, bad in [
+        ("state", (0, 0), -5),
+        ("state", (0, 0), 2**31 - 100),
+        ("state", (0, 3), -3),
+        ("length", 0, 99),
+    ]:
         made = case(random.Random(3), 1, 8) | {"state": i32([[4, 50, 0, 0]]), "length": i32([3])}
         made[name][at] = bad
         ops.advance(*made.values(), variant=variant)

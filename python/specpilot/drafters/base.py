@@ -66,7 +66,8 @@ class Drafter(ABC):
     """Proposes up to ``block_size - 1`` tokens after an anchor, from the target's hidden states before it.
 
     ``place_…`` set the inputs of one step, or somebody else fills ``rows``; ``extend`` and ``draft`` are op calls on fixed buffers
-    only, so they are captured once and replayed. A drafter never decides a token: what it holds may be approximate, and is never read by the target.
+    only, so they are captured once and replayed. A drafter never decides a token: what it holds may be approximate, and is never
+    read by the target.
     """
 
     block_size: int  # rows of a verify pass at most: the anchor and the drafts

@@ -73,7 +73,9 @@ def _cuda(device: torch.device) -> Iterator[Graph]:
         try:
             yield graph
         except BaseException:
-            with suppress(RuntimeError):  # what is half recorded may be no graph, which is not the error to report
+            with suppress(
+                RuntimeError
+            ):  # what is half recorded may be no graph, which is not the error to report
                 graph._graph.capture_end()
             raise
         graph._graph.capture_end()
