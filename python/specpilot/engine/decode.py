@@ -78,16 +78,19 @@ class Generation:
         self.engine.acquire()
         try:
             begin = perf_counter()
-            first = self.engine.prefill(self.request.prompt, self.verifier, self._limit)
+            with self.engine.current():
+                first = self.engine.prefill(self.request.prompt, self.verifier, self._limit)
             stats.prefill_seconds = perf_counter() - begin
             piece = self._take([first])
             if piece:
                 yield piece
             if not result.finish_reason:
-                self._begin(first)
+                with self.engine.current():
+                    self._begin(first)
             while not result.finish_reason:
                 begin = perf_counter()
-                piece = self._step()
+                with self.engine.current():
+                    piece = self._step()
                 stats.decode_seconds += perf_counter() - begin
                 if piece:
                     yield piece
@@ -113,7 +116,8 @@ class Generation:
         result, stats, verifier = self.result, self.result.stats, self.verifier
         left = self._limit - len(result.tokens) - verifier.under_way  # each emits a token or more
         if left > 0:
-            verifier.launch(min(self.policy.width(), verifier.max_width, left), self.policy.narrow)
+            width = min(self.policy.width(), verifier.max_width)
+            verifier.launch(width if verifier.ends_itself else min(width, left), self.policy.narrow)
             if verifier.under_way <= verifier.lag:
                 return ""
         step = verifier.collect()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -195,19 +196,20 @@ class Engine:
             def make() -> dict[int, cost.StepTime]:
                 self.acquire()
                 try:
-                    self._table.reserve(0, min(self._block, self.max_context) + self._block)
-                    return cost.measure(chain.seconds, widths)
+                    with self.current():
+                        self._table.reserve(0, min(self._block, self.max_context) + self._block)
+                        return cost.measure(chain.seconds, widths)
                 finally:
                     self.release()
 
-            facts = self._cost_key and {**self._cost_key, "sync_free": sync_free, "device": self._device_name}
+            facts = self._cost_key and {**self._cost_key, "sync_free": sync_free}
             costs = make() if facts is None else cost.stored(facts, widths, make)
             self._autos[sync_free] = Auto(costs, narrows=not sync_free)
         return self._autos[sync_free]
 
-    @property
-    def _device_name(self) -> str:
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu"
+    def current(self) -> AbstractContextManager[Any]:
+        """Makes its device the current one, on which kernels start."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def acquire(self) -> None:
         """Takes the engine for one request."""

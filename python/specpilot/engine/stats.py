@@ -13,7 +13,7 @@ class Stats:
 
     ``passes``         verify passes: target passes after the prefill
     ``accepted``       tokens emitted by a pass → number of such passes (the bonus token included)
-    ``widths``         rows verified in a pass → number of such passes; the last pass may have had more than could be emitted
+    ``widths``         rows verified in a pass → number of such passes
     ``draft_seconds``  the drafter: its context and its block, the one of the prefill excepted
     """
 

@@ -91,6 +91,7 @@ class Verifier(ABC):
     max_width: int  # rows of a verify pass at most
     drafter: Drafter | None = None  # whose context must follow the request
     lag = 0  # steps that may be under way while another is launched
+    ends_itself = False  # a step emits nothing beyond the limit, however wide it is
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

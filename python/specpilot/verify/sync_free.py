@@ -32,6 +32,7 @@ class _SyncFree(Verifier):
     """
 
     lag = 1
+    ends_itself = True  # so that no graph is captured for the widths that are left before an end
 
     def __init__(self, parts: Parts, drafter: Drafter | None) -> None:
         super().__init__(parts)
