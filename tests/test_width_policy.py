@@ -45,14 +45,15 @@ class Machine:
         for _ in range(steps):
             drafted = verified = self.policy.width()
             chances, margins = self.slots(self.pick)
+            shown = np.array(margins[: drafted - 1], np.float32)
             if drafted > 1:
-                verified = self.policy.narrow(np.array(margins[: drafted - 1], np.float32))
+                verified = self.policy.narrow(shown)
             assert 1 <= verified <= drafted
             emitted = 1
             while emitted < verified and self.pick.random() < chances[emitted - 1]:
                 emitted += 1
             time = StepTime(self.scale * self.costs[drafted].draft, self.scale * self.costs[verified].verify)
-            self.policy.observe(drafted, verified, emitted, time)
+            self.policy.observe(drafted, verified, emitted, time, shown)
             self.steps.append((drafted, verified, emitted, sum(time)))
         return self.steps[-steps:]
 
@@ -149,8 +150,9 @@ def test_one_width_leaves_no_choice():
 def test_widths_that_the_end_cuts_short_count_for_acceptance_only():
     policy = Auto(FLAT)
     before = [(policy.draft[w], policy.verify[w]) for w in WIDTHS if w > 1]
-    assert policy.narrow(np.ones(4, np.float32)) in (3, 4)
-    policy.observe(5, 5, 5, StepTime(1e-9, 1e-9))
+    ones = np.ones(4, np.float32)
+    assert policy.narrow(ones) in (3, 4)
+    policy.observe(5, 5, 5, StepTime(1e-9, 1e-9), ones)
     assert [(policy.draft[w], policy.verify[w]) for w in WIDTHS if w > 1] == before
     fresh = Auto(FLAT)
     assert policy.survival.chances([1.0]) > fresh.survival.chances([1.0])

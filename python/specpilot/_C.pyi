@@ -11,6 +11,7 @@ __all__: list[str] = [
     "Program",
     "accept",
     "active_tier",
+    "advance",
     "advise_huge_pages",
     "archs_cover",
     "argmax",
@@ -74,6 +75,20 @@ def active_tier() -> str:
     Best CPU tier in use: the machine's, or SPECPILOT_FORCE's.
     """
 
+def advance(
+    state: torch.Tensor,
+    emitted: torch.Tensor,
+    length: torch.Tensor,
+    margins: torch.Tensor | None,
+    stop_ids: torch.Tensor,
+    slot_table: torch.Tensor,
+    chain: torch.Tensor,
+    block: torch.Tensor | None,
+    causal: torch.Tensor | None,
+    context: torch.Tensor | None,
+    ring: torch.Tensor,
+    variant: str = "",
+) -> None: ...
 def advise_huge_pages(tensor: torch.Tensor) -> None:
     """
     Asks the system for huge pages under a CPU tensor that has not been written yet.

@@ -106,9 +106,9 @@ class Taps:
 class LayerWork:
     """Activations of up to ``rows`` rows; made once, used by all layers."""
 
-    def __init__(self, shape: LayerShape, rows: int) -> None:
+    def __init__(self, shape: LayerShape, rows: int, device: torch.device | str = "cpu") -> None:
         def buffer(*size: int) -> Tensor:
-            return torch.zeros(rows, *size, dtype=torch.bfloat16)
+            return torch.zeros(rows, *size, dtype=torch.bfloat16, device=device)
 
         self.hidden, self.normed = buffer(shape.hidden), buffer(shape.hidden)
         self.qkv = buffer(shape.qkv)

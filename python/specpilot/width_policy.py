@@ -19,16 +19,23 @@ from .survival import Survival
 class WidthPolicy(ABC):
     """Chooses how many rows a step drafts for, and how many of them it verifies: one more than drafts are used."""
 
+    def begin(self) -> None:  # noqa: B027 (optional)
+        """A request starts: steps of the one before that were not observed never will be."""
+
     @abstractmethod
     def width(self) -> int:
         """Rows to draft for; 1 leaves the drafter out."""
 
     def narrow(self, margins: NDArray[np.float32]) -> int:
-        """Rows to verify, 1 … len(margins) + 1, once the drafts and their ``margins`` over the runners-up are there."""
+        """Rows to verify, 1 … len(margins) + 1, once the drafts and their ``margins`` over the runners-up are there. Not asked
+        by steps that cannot wait for the drafts (verify/sync_free.py)."""
         return len(margins) + 1
 
-    def observe(self, drafted: int, verified: int, emitted: int, time: StepTime) -> None:  # noqa: B027 (optional)
-        """What came of a step: widths drafted for and verified, tokens emitted."""
+    def observe(  # noqa: B027 (optional)
+        self, drafted: int, verified: int, emitted: int, time: StepTime, margins: NDArray[np.float32]
+    ) -> None:
+        """What came of a step: widths drafted for and verified, tokens emitted, margins of the drafts. Steps are observed in the
+        order of their ``width()``, some of them after the ``width()`` of the next."""
 
 
 class Fixed(WidthPolicy):
@@ -45,20 +52,26 @@ class Auto(WidthPolicy):
     A row is verified while the tokens it may add are worth its time at the present rate (Dinkelbach's condition for the best
     ratio of sums). The width to draft for is the one that would have done best on the recent drafts. Now and then the best one
     above or below is tried in full, in turns: times or acceptance may have changed there. A try that pays is repeated.
+
+    ``narrows``: whether drafts are cut off by ``narrow``; without it, all that is drafted for is verified.
     """
 
     PATIENCE, LONGEST = 64, 512  # steps before a try; doubles with each that changes nothing
     PLANNED = 8  # steps between plans
 
-    def __init__(self, costs: Mapping[int, StepTime]) -> None:
+    def __init__(self, costs: Mapping[int, StepTime], narrows: bool = True) -> None:
         self.widths = sorted(costs)
         self.draft = StepCosts({w: c.draft for w, c in costs.items() if w > 1})
         self.verify = StepCosts({w: c.verify for w, c in costs.items()})
         self.survival = Survival(self.widths[-1] - 1)
         self._rows = np.array(self.widths) - 1
-        self._margins: list[float] = []
+        self._narrows = narrows
         self._rate = 1 / self.verify[1]  # tokens a second
-        self._best, self._up, self._trying = 0, True, False
+        self._best, self._up = 0, True
+        self._again = False  # the last try paid
+        self._asked = self._observed = self._tried = (
+            0  # steps; the number of the one that is a try, 0 without
+        )
         self._patience, self._idle, self._age = self.PATIENCE, 0, 0
         for _ in range(3):  # until the rate agrees with the plan made at it
             self._plan()
@@ -71,34 +84,37 @@ class Auto(WidthPolicy):
         gain, every = expected - self._rate * verify, np.arange(len(expected))
         self._rates = [1 / self._seconds[0]]
         for i, w in enumerate(self.widths[1:], 2):
-            chosen = gain[:, :i].argmax(1)
+            chosen = gain[:, :i].argmax(1) if self._narrows else np.full(len(expected), i - 1)
             seconds = self.draft[w] + verify[chosen].mean()
             self._rates.append(float(expected[every, chosen].mean() / seconds))
         self._rate, self._age = max(self._rates), 0
 
+    def begin(self) -> None:
+        self._observed, self._tried = self._asked, 0
+
     def width(self) -> int:
         self._age += 1
+        self._asked += 1
         if self._age > self.PLANNED:
             self._plan()
         best = self._rates.index(self._rate)
         if best != self._best:
-            self._best, self._patience, self._trying = best, self.PATIENCE, False
+            self._best, self._patience, self._again = best, self.PATIENCE, False
         self._idle += 1
-        if len(self.widths) == 1 or not (self._trying or self._idle > self._patience):
+        if len(self.widths) == 1 or self._tried or not (self._again or self._idle > self._patience):
             return self.widths[best]
-        if not self._trying:
+        if not self._again:
             self._patience, self._idle = min(2 * self._patience, self.LONGEST), 0
             self._up = not self._up if 0 < best < len(self.widths) - 1 else best == 0
-            self._trying = True
+        self._again, self._tried = False, self._asked
         others = range(best + 1, len(self.widths)) if self._up else range(best)
         return self.widths[max(others, key=self._rates.__getitem__)]
 
     def narrow(self, margins: NDArray[np.float32]) -> int:
-        self._margins = margins.tolist()
-        if self._trying:
+        if self._tried:
             return len(margins) + 1
         expected, alive = [1.0], 1.0
-        for chance in self.survival.chances(self._margins):
+        for chance in self.survival.chances(margins.tolist()):
             alive *= chance
             expected.append(expected[-1] + alive)
         best, width = -math.inf, 1
@@ -107,11 +123,15 @@ class Auto(WidthPolicy):
                 best, width = gain, w
         return width
 
-    def observe(self, drafted: int, verified: int, emitted: int, time: StepTime) -> None:
-        if self._trying:
-            self._trying, self._age = emitted > self._rate * sum(time), self.PLANNED
+    def observe(
+        self, drafted: int, verified: int, emitted: int, time: StepTime, margins: NDArray[np.float32]
+    ) -> None:
+        self._observed += 1
+        if self._observed == self._tried:
+            self._again, self._age, self._tried = emitted > self._rate * sum(time), self.PLANNED, 0
         if drafted > 1:
+            shown = margins.tolist()
             self.draft.observe(drafted, time.draft)
-            self.survival.remember(self._margins)
-            self.survival.learn(self._margins, verified, emitted)
+            self.survival.remember(shown)
+            self.survival.learn(shown, verified, emitted)
         self.verify.observe(verified, time.verify)

@@ -25,11 +25,12 @@ def directories(tmp_path_factory):
     return tiny_engines.save_target(root / "target"), tiny_engines.save_drafter(root / "drafter")
 
 
-@pytest.fixture(scope="module")
-def engine(directories, tmp_path_factory):
+@pytest.fixture(scope="module", params=["host-driven", "sync-free"])
+def engine(request, directories, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECPILOT_CACHE", str(tmp_path_factory.mktemp("cache")))
         found = load(*directories, max_context=CONTEXT)
+        found.sync_free = request.param == "sync-free"
         found.decode([1], max_new_tokens=2)  # measures its steps
         yield found
 
@@ -191,7 +192,7 @@ def test_an_interruption_anywhere_leaves_the_engine_usable(engine, monkeypatch):
                     raise KeyboardInterrupt
                 return real(*args, **kwargs)
 
-            engine._verifiers["chain"]._graphs.clear()  # so that steps are captured again
+            engine._verifier("chain")._graphs.clear()  # so that steps are captured again
             monkeypatch.setattr(ops, name, interrupted)
             result = engine.decode([5, 6], max_new_tokens=20, verify="chain")
             monkeypatch.undo()

@@ -132,14 +132,15 @@ def test_every_tier_has_the_same_bits(saved, forced):
     assert done.stdout.split() == want and len(set(want)) == len(KINDS)
 
 
-def test_an_engines_prefill_may_be_cut_anywhere(tmp_path, monkeypatch, assert_bits_equal):
+@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+def test_an_engines_prefill_may_be_cut_anywhere(tmp_path, monkeypatch, assert_bits_equal, device):
     """Through ``load``: prompts around the size of a prefill call, and the decoding after them."""
     directory = tiny_engines.save_target(tmp_path / "t", text=False)
     ids = torch.randint(tiny_engines.VOCAB, (150,), generator=torch.Generator().manual_seed(5)).tolist()
     want = {}
     for chunk in (512, 1, 50, 149):
         monkeypatch.setattr(engine_module, "CHUNK", chunk)
-        engine = load(directory, None, max_context=200)
+        engine = load(directory, None, max_context=200, device=device)
         for n in (1, 32, 33, 128, 129, 150):
             tokens = engine.decode(ids[:n], max_new_tokens=20).tokens
             kv = tiny_engines.kv_at(engine._kv, torch.arange(n + 19))

@@ -171,13 +171,13 @@ class Clockwork(Auto):
         super().__init__(costs)
         self._truth = costs
 
-    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime) -> None:
+    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime, margins) -> None:
         time = (
             self._truth[verified]._replace(draft=self._truth[drafted].draft)
             if drafted in self._truth
             else time
         )
-        super().observe(drafted, verified, emitted, time)
+        super().observe(drafted, verified, emitted, time, margins)
 
 
 class Narrowing(WidthPolicy):
@@ -195,7 +195,7 @@ class Narrowing(WidthPolicy):
         self.margins += margins.tolist()
         return self._pick.randint(1, len(margins) + 1)
 
-    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime) -> None:
+    def observe(self, drafted: int, verified: int, emitted: int, time: cost.StepTime, margins) -> None:
         self.steps.append((drafted, verified, emitted))
 
 

@@ -19,7 +19,7 @@ from ..layers import LayerWork, run_layer
 from ..loading import Loader, TensorSource
 from ..progress import ProgressCallback
 from ..rope import rope_tables
-from .base import Drafter, Memory, TargetParts
+from .base import Drafter, DraftRows, Memory, TargetParts
 from .dflash_config import DFlashConfig
 
 
@@ -67,15 +67,20 @@ class DFlashDraftModel(Drafter):
                 f"slide: use max_context <= {c.window - self.block_size}, not {memory.max_context}, or drafter=None"
             )
 
-        def buffer(*size: int) -> Tensor:
-            return torch.zeros(*size, dtype=torch.bfloat16)
+        device = self.target.embedding.data.device
 
-        self._cos, self._sin = rope_tables(c.rope, c.shape.head_dim, c.max_position, positions)
+        def buffer(*size: int) -> Tensor:
+            return torch.zeros(*size, dtype=torch.bfloat16, device=device)
+
+        tables = rope_tables(c.rope, c.shape.head_dim, c.max_position, positions)
+        self._cos, self._sin = (t.to(device) for t in tables)
         self._kv = memory.kv(c.layers, c.shape.kv_heads, c.shape.head_dim)
         self._context, self._block = memory.rows(memory.context_rows), memory.rows(self.block_size)
         self._causal = memory.rows(self.block_size) if any(c.causal) else self._block
+        apart = self._causal if self._causal is not self._block else None
+        self.rows = DraftRows(self._context, self._block, apart)
         self._block.ids[1:] = c.mask_token
-        self._work = LayerWork(c.shape, self.block_size)
+        self._work = LayerWork(c.shape, self.block_size, device)
         self._context_hidden = buffer(memory.context_rows, c.shape.hidden)
         self._context_out = buffer(memory.context_rows, self.context_kv.weight.n)
         self._no_q = buffer(memory.context_rows, 0, c.shape.padded_dim)

@@ -78,14 +78,19 @@ class Generation:
         self.engine.acquire()
         try:
             begin = perf_counter()
-            first = self.engine.prefill(self.request.prompt, self.verifier)
+            with self.engine.current():
+                first = self.engine.prefill(self.request.prompt, self.verifier, self._limit)
             stats.prefill_seconds = perf_counter() - begin
             piece = self._take([first])
             if piece:
                 yield piece
+            if not result.finish_reason:
+                with self.engine.current():
+                    self._begin(first)
             while not result.finish_reason:
                 begin = perf_counter()
-                piece = self._step()
+                with self.engine.current():
+                    piece = self._step()
                 stats.decode_seconds += perf_counter() - begin
                 if piece:
                     yield piece
@@ -100,18 +105,29 @@ class Generation:
         if piece:
             yield piece
 
+    def _begin(self, first: int) -> None:
+        prompt = len(self.request.prompt)
+        self.verifier.begin(first, prompt, self._limit - 1, self.request.stop_ids)
+        self.policy.begin()
+
     def _step(self) -> str:
-        """One verify pass."""
+        """Launches a step, unless those under way will reach the limit, and takes what the oldest one emitted once no more may be
+        under way. A step that is still under way at the end is forgotten."""
         result, stats, verifier = self.result, self.result.stats, self.verifier
-        width = min(self.policy.width(), verifier.max_width, self._limit - len(result.tokens))
-        start = len(result.prompt_tokens) + len(result.tokens) - 1
-        tokens = verifier.step(result.tokens[-1], start, width, self.policy.narrow)
-        stats.draft_seconds += verifier.time.draft
-        stats.verify_seconds += verifier.time.verify
-        self.policy.observe(width, verifier.verified, len(tokens), verifier.time)
+        left = self._limit - len(result.tokens) - verifier.under_way  # each emits a token or more
+        if left > 0:
+            width = min(self.policy.width(), verifier.max_width)
+            verifier.launch(width if verifier.ends_itself else min(width, left), self.policy.narrow)
+            if verifier.under_way <= verifier.lag:
+                return ""
+        step = verifier.collect()
+        stats.draft_seconds += step.time.draft
+        stats.verify_seconds += step.time.verify
+        if not step.ended:
+            self.policy.observe(step.drafted, step.verified, len(step.tokens), step.time, step.margins)
         before = len(result.tokens)
-        piece = self._take(tokens)
-        stats.add_pass(verifier.verified, len(result.tokens) - before)
+        piece = self._take(step.tokens)
+        stats.add_pass(step.verified, len(result.tokens) - before)
         return piece
 
     def _take(self, tokens: list[int]) -> str:

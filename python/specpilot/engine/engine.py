@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -14,7 +14,7 @@ from .. import cost, ops
 from ..drafters import Drafter
 from ..layers import LayerShape, Taps
 from ..models import Target, Work
-from ..verify import VERIFIERS, Parts, Verifier
+from ..verify import SYNC_FREE, VERIFIERS, Parts, Verifier
 from ..width_policy import Auto, Fixed, WidthPolicy
 from .decode import Generation, Request, Result, TextIterator
 from .kv_cache import KvCache, PagePool
@@ -46,18 +46,22 @@ class DrafterMemory:
 
     def __init__(self, table: SlotTable, slots: int, max_context: int, context_rows: int) -> None:
         self._table, self._slots = table, slots
+        self._device = table.tensor.device
         self.max_context, self.context_rows = max_context, context_rows
 
     def rows(self, capacity: int) -> Rows:
         return Rows(capacity, self._table)
 
     def kv(self, layers: int, kv_heads: int, head_dim: int) -> KvCache:
-        return KvCache(layers, kv_heads, head_dim, self._slots)
+        return KvCache(layers, kv_heads, head_dim, self._slots, self._device)
 
 
 class Engine:
-    """A target with its caches, ready to decode one request at a time; made by ``specpilot.load``.
+    """A target with its caches, ready to decode one request at a time; made by ``specpilot.load``. All of it lies on the device of
+    the target's weights.
 
+    ``sync_free``: steps do not wait for the host (verify/sync_free.py), as is usual on a GPU; may be changed between requests and
+    changes no token. Without it the host sees each step through, and may choose its width once the drafts are known.
     ``page_order``: the order in which pages of the KV cache are given out, ascending by default. It has no effect on any bit.
     """
 
@@ -75,24 +79,28 @@ class Engine:
         self.target, self.drafter, self.tokenizer = target, drafter, tokenizer
         self.max_context, self.stop_ids = max_context, frozenset(stop_ids)
         self._cost_key = cost_key
+        self.device = device = target.device
+        self.sync_free = device.type == "cuda"
         config, block = target.config, drafter.block_size if drafter else 1
-        slots = max_context + block
+        self._block, slots = block, max_context + block
         chunk = chunk_rows(block, max_context)
-        self._kv = KvCache(config.num_layers, target.shape.kv_heads, target.shape.head_dim, slots)
+        self._kv = KvCache(config.num_layers, target.shape.kv_heads, target.shape.head_dim, slots, device)
         pool = PagePool(page_order(self._kv.pages)) if page_order else PagePool.of(self._kv.pages)
-        self._table = SlotTable(pool, 1, slots)
+        self._table = SlotTable(pool, 1, slots, device)
         self._rows = Rows(chunk, self._table)
-        self._work = Work(target.shape, config.vocab_size, chunk, block)
-        self._index, self._first = torch.zeros(1, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+        self._work = Work(target.shape, config.vocab_size, chunk, block, device)
+        self._index, self._first = torch.zeros(2, 1, dtype=torch.int32, device=device)
         self._taps = None
         if drafter:
             width = len(drafter.tap_layers) * config.hidden_size
+            rows = max(chunk, 2 * block)
             self._taps = Taps(
-                tuple(drafter.tap_layers), torch.zeros(max(chunk, 2 * block), width, dtype=torch.bfloat16)
+                tuple(drafter.tap_layers), torch.zeros(rows, width, dtype=torch.bfloat16, device=device)
             )
             drafter.allocate(DrafterMemory(self._table, slots, max_context, chunk))
         self._parts = Parts(target, config.vocab_size, self._rows, self._kv, self._work, drafter, self._taps)
-        self._verifiers: dict[str, Verifier] = {}
+        self._verifiers: dict[tuple[str, bool], Verifier] = {}
+        self._autos: dict[bool, Auto] = {}
         self._busy = threading.Lock()
 
     def encode(
@@ -160,7 +168,9 @@ class Engine:
         if verify in PLANNED:
             raise ValueError(f"verify={verify!r} is not in this release; there are 'auto', 'chain' and 'ar'")
         if verify == "auto":
-            return (self._verifier("chain"), self._auto) if self.drafter else (self._verifier("ar"), Fixed(1))
+            return (
+                (self._verifier("chain"), self._auto()) if self.drafter else (self._verifier("ar"), Fixed(1))
+            )
         if verify not in VERIFIERS:
             raise ValueError(f"verify={verify!r}, expected 'auto' or one of {', '.join(VERIFIERS.names())}")
         if verify != "ar" and self.drafter is None:
@@ -171,24 +181,35 @@ class Engine:
         return verifier, Fixed(verifier.max_width)
 
     def _verifier(self, name: str) -> Verifier:
-        if name not in self._verifiers:
-            self._verifiers[name] = VERIFIERS[name](self._parts)
-        return self._verifiers[name]
+        key = name, self.sync_free
+        if key not in self._verifiers:
+            self._verifiers[key] = (SYNC_FREE if self.sync_free else VERIFIERS)[name](self._parts)
+        return self._verifiers[key]
 
-    @cached_property
     def _auto(self) -> Auto:
         """Step times are measured at the first use, in an empty context, unless they are known from before."""
-        chain = self._verifier("chain")
-        widths = cost.widths_up_to(min(chain.max_width, self.max_context))
+        sync_free = self.sync_free
+        if sync_free not in self._autos:
+            chain = self._verifier("chain")
+            widths = cost.widths_up_to(min(chain.max_width, self.max_context))
 
-        def make() -> dict[int, cost.StepTime]:
-            self.acquire()
-            try:
-                return cost.measure(chain.seconds, widths)
-            finally:
-                self.release()
+            def make() -> dict[int, cost.StepTime]:
+                self.acquire()
+                try:
+                    with self.current():
+                        self._table.reserve(0, min(self._block, self.max_context) + self._block)
+                        return cost.measure(chain.seconds, widths)
+                finally:
+                    self.release()
 
-        return Auto(make() if self._cost_key is None else cost.stored(self._cost_key, widths, make))
+            facts = self._cost_key and {**self._cost_key, "sync_free": sync_free}
+            costs = make() if facts is None else cost.stored(facts, widths, make)
+            self._autos[sync_free] = Auto(costs, narrows=not sync_free)
+        return self._autos[sync_free]
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Makes its device the current one, on which kernels start."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
     def acquire(self) -> None:
         """Takes the engine for one request."""
@@ -199,9 +220,12 @@ class Engine:
         self._table.release(0)
         self._busy.release()
 
-    def prefill(self, prompt: Sequence[int], verifier: Verifier) -> int:
-        """Runs the prompt through the target (and its taps through the drafter) and gives the first token."""
+    def prefill(self, prompt: Sequence[int], verifier: Verifier, new_tokens: int = 1) -> int:
+        """Runs the prompt through the target (and its taps through the drafter) and gives the first token.
+
+        Slots are reserved for ``new_tokens`` and the rows of a step after the last of them: no step asks for more."""
         drafter, rows, work = verifier.drafter, self._rows, self._work
+        self._table.reserve(0, min(len(prompt) + new_tokens, self.max_context) + self._block)
         for start in range(0, len(prompt), rows.capacity):
             ids = prompt[start : start + rows.capacity]
             n = len(ids)
@@ -214,5 +238,4 @@ class Engine:
         self._index[0] = n - 1
         self.target.logits(work, 1, self._index)
         ops.argmax(work.logits[:1], self.target.config.vocab_size, self._first)
-        verifier.begin()
         return int(self._first[0])

@@ -17,10 +17,12 @@ def padded(head_dim: int) -> int:
 class KvCache:
     """K and V of all layers. Slots are claimed nowhere here: whoever owns a ``PagePool`` says which slot is whose."""
 
-    def __init__(self, layers: int, kv_heads: int, head_dim: int, slots: int) -> None:
+    def __init__(
+        self, layers: int, kv_heads: int, head_dim: int, slots: int, device: torch.device | str = "cpu"
+    ) -> None:
         blocks, width = -(-slots // PAGE), padded(head_dim)
-        self.k = torch.zeros(layers, blocks, kv_heads, 2, width // 2, 32, dtype=torch.bfloat16)
-        self.v = torch.zeros(layers, blocks, kv_heads, 16, 2 * width, dtype=torch.bfloat16)
+        self.k = torch.zeros(layers, blocks, kv_heads, 2, width // 2, 32, dtype=torch.bfloat16, device=device)
+        self.v = torch.zeros(layers, blocks, kv_heads, 16, 2 * width, dtype=torch.bfloat16, device=device)
 
     @property
     def pages(self) -> int:

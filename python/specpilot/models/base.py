@@ -22,10 +22,17 @@ class TargetRows(RowInputs, Protocol):
 class Work(LayerWork):
     """Activations of a target: those of its layers for up to ``rows`` rows, logits of up to ``logit_rows``."""
 
-    def __init__(self, shape: LayerShape, vocab: int, rows: int, logit_rows: int) -> None:
-        super().__init__(shape, rows)
-        self.final = torch.zeros(logit_rows, shape.hidden, dtype=torch.bfloat16)
-        self.logits = torch.zeros(logit_rows, vocab, dtype=torch.bfloat16)
+    def __init__(
+        self,
+        shape: LayerShape,
+        vocab: int,
+        rows: int,
+        logit_rows: int,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(shape, rows, device)
+        self.final = torch.zeros(logit_rows, shape.hidden, dtype=torch.bfloat16, device=device)
+        self.logits = torch.zeros(logit_rows, vocab, dtype=torch.bfloat16, device=device)
 
 
 class Target(ABC):
@@ -35,6 +42,11 @@ class Target(ABC):
     shape: LayerShape
     embedding: RunWeight
     head: RunWeight
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights lie, and so everything that is made for it."""
+        return self.embedding.data.device
 
     @abstractmethod
     def forward(self, rows: TargetRows, n: int, kv: Cache, work: Work, taps: Taps | None = None) -> None:

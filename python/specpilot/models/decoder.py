@@ -46,10 +46,11 @@ class DecoderTarget(Target):
         progress: ProgressCallback | None = None,
     ) -> None:
         self.config, self.shape = config, layer_shape(config)
-        self.cos, self.sin = rope_tables(config, max_position or config.max_position_embeddings)
         take = Loader(checkpoint, weights, progress)
         vocab, hidden = config.vocab_size, config.hidden_size
         self.embedding = take.table("model.embed_tokens", vocab, hidden)
+        tables = rope_tables(config, max_position or config.max_position_embeddings)
+        self.cos, self.sin = (t.to(self.device) for t in tables)
         self.layers = [
             take.layer(
                 f"model.layers.{i}",

@@ -1,6 +1,7 @@
 """One thin call an op; contracts are in csrc/ops/<op>/<op>.h."""
 
 from .accept import accept
+from .advance import advance
 from .argmax import argmax
 from .attention import attention
 from .capture import Graph, capture
@@ -16,6 +17,7 @@ from .swiglu import swiglu
 __all__ = [
     "Graph",
     "accept",
+    "advance",
     "argmax",
     "attention",
     "capture",

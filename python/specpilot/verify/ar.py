@@ -8,26 +8,28 @@ import torch
 
 from .. import ops
 from ..cost import StepTime
-from .base import Narrow, Parts, Verifier
+from ..mirror import Mirror
+from .base import Narrow, Parts, Step
+from .host_driven import HostDriven
 
 
-class AR(Verifier):
+class AR(HostDriven):
     max_width = 1
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        p = parts
-        choice = torch.zeros(1, dtype=torch.int32)
-        self._choice = choice.numpy()
-        with ops.capture() as self._graph:
-            p.target.forward(p.rows, 1, p.kv, p.work)
-            p.target.logits(p.work, 1)
-            ops.argmax(p.work.logits[:1], p.vocab, choice)
+        self._choice = Mirror(torch.zeros(1, dtype=torch.int32, device=parts.target.device))
 
-    def step(self, anchor: int, start: int, width: int, narrow: Narrow | None = None) -> list[int]:
+    def _run(self, anchor: int, start: int, width: int, narrow: Narrow | None) -> Step:
         begin = perf_counter()
         self._parts.rows.put([anchor])
         self._parts.rows.chain(start, 1)
-        self._graph.run()
-        self.time = StepTime(0.0, perf_counter() - begin)
-        return [int(self._choice[0])]
+        self._graphs.run("verify", self._calls)
+        tokens = self._choice.read().tolist()
+        return Step(tokens, 1, 1, StepTime(0.0, perf_counter() - begin))
+
+    def _calls(self) -> None:
+        p = self._parts
+        p.target.forward(p.rows, 1, p.kv, p.work)
+        p.target.logits(p.work, 1)
+        ops.argmax(p.work.logits[:1], p.vocab, self._choice.tensor)

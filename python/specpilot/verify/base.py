@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,6 +21,9 @@ class StepRows(Protocol):
     """Inputs of a verify pass (engine/rows.py)."""
 
     ids: Tensor
+    slot_table: Tensor
+
+    def part(self, first: int, n: int) -> Tensor: ...
 
     def put(self, ids: Sequence[int]) -> None: ...
 
@@ -34,6 +38,9 @@ class StepWork(Protocol):
 
 class StepTarget(Protocol):
     """The two halves of a target pass (models/base.py)."""
+
+    @property
+    def device(self) -> torch.device: ...
 
     def forward(self, rows: Any, n: int, kv: Any, work: Any, taps: Taps | None = None) -> None: ...
 
@@ -54,32 +61,65 @@ class Parts:
 
 
 Narrow = Callable[[NDArray[np.float32]], int]  # WidthPolicy.narrow
+NO_MARGINS: NDArray[np.float32] = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of a step.
+
+    ``tokens``    those that follow the anchor; at most one a row
+    ``drafted``   rows it drafted for, ``verified`` rows of its pass
+    ``margins``   of the drafts, fp32 [drafted - 1]
+    ``ended``     the tokens end at a stop token or the limit, whatever else was accepted
+    """
+
+    tokens: list[int]
+    drafted: int
+    verified: int
+    time: StepTime
+    margins: NDArray[np.float32] = field(default_factory=lambda: NO_MARGINS)
+    ended: bool = False
 
 
 class Verifier(ABC):
     """Emits the tokens that one-token decoding would emit, one step at a time.
 
-    ``time`` and ``verified`` (rows) are those of the last step.
+    Steps are launched, and collected in the same order. Before the next launch, no more than ``lag`` of them may be left.
     """
 
     max_width: int  # rows of a verify pass at most
     drafter: Drafter | None = None  # whose context must follow the request
-    time = StepTime(0.0, 0.0)
-    verified = 1
-
-    def begin(self) -> None:  # noqa: B027 (optional)
-        """A request starts: everything before its anchor has been through the target, and its taps through the drafter."""
+    lag = 0  # steps that may be under way while another is launched
+    ends_itself = False  # a step emits nothing beyond the limit, however wide it is
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def seconds(self, width: int) -> StepTime:
-        """Times of one step of this width in an empty context, for the width policy; not within a request."""
-        self.step(0, 0, width)
-        self.begin()
-        return self.time
+    @abstractmethod
+    def begin(self, anchor: int, start: int, left: int, stop_ids: Collection[int]) -> None:
+        """A request continues the token ``anchor`` at position ``start``: all before has been through the target, and its taps
+        through the drafter. It ends after ``left`` more tokens, or one of ``stop_ids``; what is known to come after that may be
+        left out of the steps' tokens. Steps of the request before that were not collected are forgotten."""
+
+    @property
+    @abstractmethod
+    def under_way(self) -> int:
+        """Steps launched and not collected."""
 
     @abstractmethod
-    def step(self, anchor: int, start: int, width: int, narrow: Narrow | None = None) -> list[int]:
-        """Drafts for ``width`` rows, the anchor at position ``start`` first, verifies as many of them as ``narrow`` says (None:
-        all), and gives the tokens that follow the anchor, at least one and at most one a row."""
+    def launch(self, width: int, narrow: Narrow | None = None) -> None:
+        """Drafts for ``width`` rows, the anchor first, and verifies as many of them as ``narrow`` says (None: all)."""
+
+    @abstractmethod
+    def collect(self) -> Step:
+        """The oldest step that was launched and not collected."""
+
+    def seconds(self, width: int) -> StepTime:
+        """Times of one step of this width in an empty context, for the width policy; not within a request."""
+        self.begin(0, 0, 1, ())
+        return self._sample(width)
+
+    def _sample(self, width: int) -> StepTime:
+        self.launch(width)
+        return self.collect().time

@@ -1,0 +1,47 @@
+"""Tensors that host and device share: the host's side is pinned memory, or the tensor itself where the device is the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Mirror:
+    """A contiguous tensor and its twin on the host, copied between at stated points; on the CPU both are one and nothing is copied.
+
+    ``tensor``  the device's side, at a fixed address
+    ``numpy``   the host's side
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+        self._apart = tensor.device.type != "cpu"
+        self._host = torch.zeros_like(tensor, device="cpu", pin_memory=True) if self._apart else tensor
+        self.numpy: NDArray[Any] = self._host.numpy()
+        self._uploaded = torch.cuda.Event() if self._apart else None
+
+    def writable(self) -> NDArray[Any]:
+        """The host's side, once no upload reads it any more."""
+        if self._uploaded is not None:
+            self._uploaded.synchronize()
+        return self.numpy
+
+    def upload(self, n: int | None = None) -> None:
+        """Host to device, behind what is queued already; the first n entries of the first dim (None: all)."""
+        if self._uploaded is not None:
+            self.tensor[:n].copy_(self._host[:n], non_blocking=True)
+            self._uploaded.record(torch.cuda.current_stream(self.tensor.device))
+
+    def download(self) -> None:
+        """Device to host, queued; may be captured. Who reads ``numpy`` knows when it has happened."""
+        if self._apart:
+            self._host.copy_(self.tensor, non_blocking=True)
+
+    def read(self) -> NDArray[Any]:
+        """Device to host, and waits for it."""
+        if self._apart:
+            self._host.copy_(self.tensor)
+        return self.numpy
