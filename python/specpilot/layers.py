@@ -16,7 +16,7 @@ from .formats.run_layout import RunWeight
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Sizes and constants of a layer."""
+    """Sizes and constants of a layer. ``…_denom``: what a norm divides a sum of squares by, usually the number of its terms."""
 
     hidden: int
     intermediate: int
@@ -25,6 +25,8 @@ class LayerShape:
     head_dim: int
     eps: float
     scale: float
+    norm_denom: float
+    head_norm_denom: float
 
     @property
     def padded_dim(self) -> int:
@@ -139,11 +141,11 @@ def run_layer(
     ``keep``: only so many rows of ``work.hidden`` are wanted (the rest serve as keys and values alone).
     """
     hidden, normed, qkv, q = work.hidden[:n], work.normed[:n], work.qkv[:n], work.q[:n]
-    ops.rmsnorm(hidden, layer.input_norm, shape.eps, shape.hidden, normed)
+    ops.rmsnorm(hidden, layer.input_norm, shape.eps, shape.norm_denom, normed)
     layer.qkv(normed, qkv)
     ops.rope_kv(
-        qkv, cos, sin, rows.positions[:n], rows.slots[:n], layer.q_norm, layer.k_norm, shape.eps, shape.head_dim, shape.head_dim,
-        q, k, v,
+        qkv, cos, sin, rows.positions[:n], rows.slots[:n], layer.q_norm, layer.k_norm, shape.eps,
+        shape.head_norm_denom, shape.head_dim, q, k, v,
     )  # fmt: skip
     n = n if keep is None else keep
     hidden, normed = hidden[:n], normed[:n]
@@ -153,7 +155,7 @@ def run_layer(
         shape.head_dim, work.attended[:n],
     )  # fmt: skip
     layer.out(work.attended[:n], hidden, residual=hidden)
-    ops.rmsnorm(hidden, layer.post_norm, shape.eps, shape.hidden, normed)
+    ops.rmsnorm(hidden, layer.post_norm, shape.eps, shape.norm_denom, normed)
     layer.gate_up(normed, work.gate_up[:n])
     ops.swiglu(work.gate_up[:n], work.act[:n])
     layer.down(work.act[:n], hidden, residual=hidden)

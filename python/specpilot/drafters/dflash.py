@@ -31,13 +31,14 @@ class DFlashDraftModel(Drafter):
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: Mapping[str, Any] | DFlashConfig,
         checkpoint: TensorSource,
         target: TargetParts,
         weights: DrafterFormat = "q8",
         progress: ProgressCallback | None = None,
     ) -> None:
-        self.config = c = DFlashConfig.from_dict(config, checkpoint.source)
+        c = config if isinstance(config, DFlashConfig) else DFlashConfig.from_dict(config, checkpoint.source)
+        self.config = c
         c.check_target(target, checkpoint.source)
         self.source, self.target, self.shape = checkpoint.source, target, c.shape
         self.block_size, self.tap_layers = c.block_size, c.tap_layers
@@ -92,14 +93,14 @@ class DFlashDraftModel(Drafter):
     def extend(self, taps: Tensor, n: int) -> None:
         shape, rows, hidden = self.shape, self._context, self._context_hidden[:n]
         self.fc(taps[:n], hidden)
-        ops.rmsnorm(hidden, self.hidden_norm, shape.eps, shape.hidden, hidden)
+        ops.rmsnorm(hidden, self.hidden_norm, shape.eps, shape.norm_denom, hidden)
         self.context_kv(hidden, self._context_out[:n])
         width = 2 * shape.kv_heads * shape.head_dim
         for i, layer in enumerate(self.layers):
             kv = self._context_out[:n, i * width : (i + 1) * width]
             ops.rope_kv(
                 kv, self._cos, self._sin, rows.positions[:n], rows.slots[:n], layer.q_norm, layer.k_norm, shape.eps,
-                shape.head_dim, shape.head_dim, self._no_q[:n], self._kv.k[i], self._kv.v[i],
+                shape.head_norm_denom, shape.head_dim, self._no_q[:n], self._kv.k[i], self._kv.v[i],
             )  # fmt: skip
 
     def place_block(self, start: int, anchor: int) -> None:
@@ -116,9 +117,9 @@ class DFlashDraftModel(Drafter):
             keep = wanted + 1 if i == len(self.layers) - 1 else None
             run_layer(layer, shape, rows, n, self._cos, self._sin, self._kv.k[i], self._kv.v[i], work, keep)
         final, logits = work.normed[:wanted], self._logits[:wanted]
-        ops.rmsnorm(work.hidden[1 : wanted + 1], self.norm, shape.eps, shape.hidden, final)
+        ops.rmsnorm(work.hidden[1 : wanted + 1], self.norm, shape.eps, shape.norm_denom, final)
         self.head(final, logits)
-        ops.argmax(logits, self.target.vocab, ids, margins)
+        ops.argmax(logits, self.config.valid_vocab, ids, margins)
 
     @property
     def nbytes(self) -> int:

@@ -46,11 +46,12 @@ def default_tap_layers(target_layers: int, draft_layers: int) -> list[int]:
 @dataclass(frozen=True)
 class DFlashConfig:
     """``causal``: per layer, whether a row of the block sees only the rows before it. ``window``: 0, or the shortest sliding
-    window of a layer."""
+    window of a layer. ``valid_vocab``: ids that may be proposed."""
 
     shape: LayerShape
     layers: int
     vocab: int
+    valid_vocab: int
     block_size: int
     mask_token: int
     tap_layers: tuple[int, ...]
@@ -135,9 +136,12 @@ class DFlashConfig:
                 head_dim=head_dim,
                 eps=positive("rms_norm_eps"),
                 scale=head_dim**-0.5,
+                norm_denom=hidden,
+                head_norm_denom=head_dim,
             ),
             layers=layers,
             vocab=size("vocab_size"),
+            valid_vocab=size("vocab_size"),
             block_size=size("block_size", 16, low=2, high=_MAX_BLOCK),
             mask_token=size("mask_token_id", low=0),
             tap_layers=tuple(taps),

@@ -98,7 +98,7 @@ class Engine:
                 tuple(drafter.tap_layers), torch.zeros(rows, width, dtype=torch.bfloat16, device=device)
             )
             drafter.allocate(DrafterMemory(self._table, slots, max_context, chunk))
-        self._parts = Parts(target, config.vocab_size, self._rows, self._kv, self._work, drafter, self._taps)
+        self._parts = Parts(target, config.valid_vocab, self._rows, self._kv, self._work, drafter, self._taps)
         self._verifiers: dict[tuple[str, bool], Verifier] = {}
         self._autos: dict[bool, Auto] = {}
         self._busy = threading.Lock()
@@ -107,7 +107,7 @@ class Engine:
         self, prompt: Prompt, *, system: str | None = None, enable_thinking: bool | None = None
     ) -> list[int]:
         """Token ids of a prompt: a string (through the chat template if there is one), messages, or ids."""
-        return encode(prompt, self.tokenizer, self.target.config.vocab_size, system, enable_thinking)
+        return encode(prompt, self.tokenizer, self.target.config.valid_vocab, system, enable_thinking)
 
     def decode(self, prompt: Prompt | Sequence[Prompt], **options: Any) -> Any:
         """The ``Result`` of a prompt, or a list of them for a list of prompts; options as in ``stream``."""
@@ -237,5 +237,5 @@ class Engine:
                 drafter.extend(self._taps.buffer, n)
         self._index[0] = n - 1
         self.target.logits(work, 1, self._index)
-        ops.argmax(work.logits[:1], self.target.config.vocab_size, self._first)
+        ops.argmax(work.logits[:1], self.target.config.valid_vocab, self._first)
         return int(self._first[0])

@@ -21,6 +21,8 @@ ARCHITECTURES = ("LlamaForCausalLM", "Qwen3ForCausalLM")
 
 @dataclass(frozen=True)
 class ModelConfig:
+    """``norm_denom``, ``softmax_scale`` and ``valid_vocab`` (ids that may be emitted) follow from the sizes in a config.json."""
+
     architecture: str
     vocab_size: int
     hidden_size: int
@@ -38,6 +40,9 @@ class ModelConfig:
     rope_parameters: Mapping[str, Any] = field(hash=False)
     eos_token_ids: tuple[int, ...]
     dtype: str | None  # what the config says; the weights are bf16 in any case
+    norm_denom: float
+    softmax_scale: float
+    valid_vocab: int
 
     @staticmethod
     def from_dict(config: Mapping[str, Any], allow: Collection[str] = ()) -> ModelConfig:
@@ -50,7 +55,7 @@ class ModelConfig:
         _refuse_unknown(config, qwen3, allow)
         get = _Getter(config)
         hidden, heads = get.size("hidden_size"), get.size("num_attention_heads")
-        kv_heads = get.size("num_key_value_heads", heads)
+        kv_heads, vocab = get.size("num_key_value_heads", heads), get.size("vocab_size")
         head_dim = get.size("head_dim", 128 if qwen3 else max(hidden // heads, 1))
         if heads % kv_heads:
             raise CheckpointError(
@@ -61,7 +66,7 @@ class ModelConfig:
         dtype = config.get("dtype") or config.get("torch_dtype")
         return ModelConfig(
             architecture=architecture,
-            vocab_size=get.size("vocab_size"),
+            vocab_size=vocab,
             hidden_size=hidden,
             intermediate_size=get.size("intermediate_size"),
             num_layers=get.size("num_hidden_layers"),
@@ -77,6 +82,9 @@ class ModelConfig:
             rope_parameters=rope.rope_parameters(config),
             eos_token_ids=get.ids("eos_token_id"),
             dtype=str(dtype).removeprefix("torch.") if dtype else None,
+            norm_denom=hidden,
+            softmax_scale=head_dim**-0.5,
+            valid_vocab=vocab,
         )
 
 

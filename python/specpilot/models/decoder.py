@@ -21,7 +21,9 @@ def layer_shape(config: ModelConfig) -> LayerShape:
         kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         eps=config.rms_norm_eps,
-        scale=config.head_dim**-0.5,
+        scale=config.softmax_scale,
+        norm_denom=config.norm_denom,
+        head_norm_denom=config.head_dim,
     )
 
 
@@ -82,10 +84,10 @@ class DecoderTarget(Target):
     def logits(self, work: Work, n: int, index: Tensor | None = None) -> None:
         final = work.final[:n]
         if index is None:
-            ops.rmsnorm(work.hidden[:n], self.norm, self.shape.eps, self.shape.hidden, final)
+            ops.rmsnorm(work.hidden[:n], self.norm, self.shape.eps, self.shape.norm_denom, final)
         else:
             ops.gather_rows(work.hidden, index, final)
-            ops.rmsnorm(final, self.norm, self.shape.eps, self.shape.hidden, final)
+            ops.rmsnorm(final, self.norm, self.shape.eps, self.shape.norm_denom, final)
         ops.linear(final, *self.head.args, None, None, work.logits[:n])
 
     @property

@@ -21,8 +21,8 @@ def dense(linear: Linear, x: Tensor) -> Tensor:
     return F.linear(x, w, None if linear.bias is None else linear.bias.float())
 
 
-def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x, x.shape[-1:], weight.float(), eps)
+def norm(x: Tensor, weight: Tensor, eps: float, denom: float) -> Tensor:
+    return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) / denom + eps) * weight.float()
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -39,7 +39,9 @@ def qkv(
     heads = [shape.heads, shape.kv_heads, shape.kv_heads]
     q, k, v = dense(layer.qkv, x).unflatten(-1, (-1, shape.head_dim)).split(heads, dim=1)
     if layer.q_norm is not None and layer.k_norm is not None:
-        q, k = norm(q, layer.q_norm, shape.eps), norm(k, layer.k_norm, shape.eps)
+        q, k = (
+            norm(t, w, shape.eps, shape.head_norm_denom) for t, w in ((q, layer.q_norm), (k, layer.k_norm))
+        )
     return rotate(q, cos, sin), rotate(k, cos, sin), v
 
 
@@ -50,7 +52,7 @@ def rest(
     q, k, v = (t.transpose(0, 1)[None] for t in (q, k, v))
     attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=shape.scale, enable_gqa=True)
     x = x + dense(layer.out, attended[0].transpose(0, 1).flatten(1))
-    gate, up = dense(layer.gate_up, norm(x, layer.post_norm, shape.eps)).chunk(2, dim=-1)
+    gate, up = dense(layer.gate_up, norm(x, layer.post_norm, shape.eps, shape.norm_denom)).chunk(2, dim=-1)
     return x + dense(layer.down, F.silu(gate) * up)
 
 
@@ -61,7 +63,7 @@ def forward(target: DecoderTarget, ids: list[int], cos: Tensor, sin: Tensor) -> 
     mask = torch.ones(n, n, dtype=torch.bool).tril()
     outputs = []
     for layer in target.layers:
-        q, k, v = qkv(layer, shape, norm(x, layer.input_norm, shape.eps), cos[:n], sin[:n])
+        q, k, v = qkv(layer, shape, norm(x, layer.input_norm, shape.eps, shape.norm_denom), cos[:n], sin[:n])
         x = rest(layer, shape, x, q, k, v, mask)
         outputs.append(x)
-    return norm(x, target.norm, shape.eps) @ target.head.to_bf16().float().T, outputs
+    return norm(x, target.norm, shape.eps, shape.norm_denom) @ target.head.to_bf16().float().T, outputs
