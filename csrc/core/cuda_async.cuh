@@ -13,12 +13,10 @@ inline constexpr bool kBulk = false;
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-// Full: the warp that stages has issued everything and it has arrived. Empty: as many warps as given have read it.
+inline constexpr int kStagers = 33;  // arrivals that Barrier::staged makes
+
 class Barrier {
  public:
-  // Arrivals that `staged` makes.
-  static constexpr int kStagers = kBulk ? 1 : 33;
-
   __device__ void init(int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&word_)), "r"(arrivals) : "memory");
   }
@@ -52,9 +50,7 @@ class Barrier {
   }
   // A whole warp, after its copies and its own stores: completes the phase when the copies do.
   __device__ void staged(int lane) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 900
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&word_)) : "memory");
-#endif
     __syncwarp();
     if (lane == 0) arrive();
   }

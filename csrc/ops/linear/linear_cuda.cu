@@ -58,36 +58,42 @@ struct Accumulators {
 template <Format format, int kTiles>
 __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow,
                          int lane) {
-  Fragments a[kTilesPerWarp];
+  constexpr bool kEarly = kTiles <= 2;  // registers are left to load all of x before the weights are decoded
+  Packet<format> packets[kTilesPerWarp];
 #pragma unroll
-  for (int i = 0; i < kTilesPerWarp; ++i) load_tile<format>(a[i], tiles + i * kTileBytes<format>, overflow, lane);
+  for (int i = 0; i < kTilesPerWarp; ++i) load<format>(packets[i], tiles + i * kTileBytes<format>, lane);
   const uint32_t row = specpilot::cuda::shared_address(x) + lane % 8 * kRowBytes;
-  uint32_t b[4];
-  if constexpr (kTiles == 1) {
+  // One tile of tokens: matrices are k 0, 8, 16, 24 of 32; more: k 0, 8 of 8 tokens, then of the next 8.
+  const uint32_t at = kTiles == 1 ? row + lane / 8 * 16 : row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;
+  uint32_t early[kEarly ? 2 * kTiles : 1][4];
+  if constexpr (kEarly)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // matrices: k 0, 8, 16, 24 of 32
-      specpilot::cuda::load_matrices(b, row + half * 64 + lane / 8 * 16);
+    for (int m = 0; m < 2 * kTiles; ++m) specpilot::cuda::load_matrices(early[m], at + m * (kTiles == 1 ? 64 : 32));
+  Fragments a[kTilesPerWarp];
+  uint32_t any = 0;
 #pragma unroll
-      for (int kt = 0; kt < 2; ++kt)
+  for (int i = 0; i < kTilesPerWarp; ++i) decode(a[i], packets[i]), any |= exceptions(packets[i]);
+  if (any)
 #pragma unroll
-        for (int i = 0; i < kTilesPerWarp; ++i)
-          specpilot::cuda::mma(acc.c[i][0], a[i][2 * half + kt], b[2 * kt], b[2 * kt + 1]);
-    }
-  } else {
-    const uint32_t at =
-        row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;  // matrices: k 0, 8 of 8 tokens, then of the next 8
+    for (int i = 0; i < kTilesPerWarp; ++i)
+      patch(a[i], tiles + i * kTileBytes<format>, exceptions(packets[i]), overflow, lane);
 #pragma unroll
-    for (int kt = 0; kt < 4; ++kt)
+  for (int kt = 0; kt < 4; ++kt)
 #pragma unroll
-      for (int j = 0; j < kTiles; j += 2) {
+    for (int j = 0; j < kTiles; j += 2) {
+      uint32_t b[4];
+      if constexpr (kTiles == 1)
+        b[0] = early[kt / 2][kt % 2 * 2], b[1] = early[kt / 2][kt % 2 * 2 + 1];
+      else if constexpr (kEarly)
+        b[0] = early[kt][0], b[1] = early[kt][1], b[2] = early[kt][2], b[3] = early[kt][3];
+      else
         specpilot::cuda::load_matrices(b, at + j * 8 * kRowBytes + kt * 32);
 #pragma unroll
-        for (int i = 0; i < kTilesPerWarp; ++i) {
-          specpilot::cuda::mma(acc.c[i][j], a[i][kt], b[0], b[1]);
-          specpilot::cuda::mma(acc.c[i][j + 1], a[i][kt], b[2], b[3]);
-        }
+      for (int i = 0; i < kTilesPerWarp; ++i) {
+        specpilot::cuda::mma(acc.c[i][j], a[i][kt], b[0], b[1]);
+        if constexpr (kTiles > 1) specpilot::cuda::mma(acc.c[i][j + 1], a[i][kt], b[2], b[3]);
       }
-  }
+    }
 }
 
 // Rounds the sums, turns them so that a lane has two neighbouring outputs of a token, adds the residual and stores.
@@ -144,16 +150,28 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
   if (__shfl_sync(~0u, before, 0) != count - 1) return false;
   if (lane == 0) *counter = 0;
   __threadfence();
-  for (int g = head; g < head + count; ++g) {
-    const float4* theirs = records(g, g == head && first_unit(plan, g) != first);
+  constexpr int kBatch = 4;  // pieces whose loads are under way together
+  for (int done = 0; done < count; done += kBatch) {
+    const float4* theirs[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int g = head + min(done + b, count - 1);
+      theirs[b] = records(g, g == head && first_unit(plan, g) != first);
+    }
 #pragma unroll
     for (int i = 0; i < kTilesPerWarp; ++i)
 #pragma unroll
       for (int j = 0; j < kTiles; ++j) {
-        const float4 v = __ldcg(theirs + (i * kTiles + j) * 32);
-        const float add[4] = {v.x, v.y, v.z, v.w};
+        float4 v[kBatch];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) acc.c[i][j][e] = g == head ? add[e] : acc.c[i][j][e] + add[e];
+        for (int b = 0; b < kBatch; ++b) v[b] = __ldcg(theirs[b] + (i * kTiles + j) * 32);
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          const float add[4] = {v[b].x, v[b].y, v[b].z, v[b].w};
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            if (done + b < count) acc.c[i][j][e] = done + b == 0 ? add[e] : acc.c[i][j][e] + add[e];
+        }
       }
   }
   return true;
@@ -163,7 +181,7 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
 template <Format format, int kTiles, bool kWhole>
 __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
     linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
-  constexpr int kTokens = 8 * kTiles;
+  constexpr int kTokens = 8 * kTiles, kStages = stages(kTokens);
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ Barriers barriers;
   const Plan& plan = launch.plan;
@@ -175,17 +193,21 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
   const int count = end - begin;
 
   if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s)
-      barriers.full[s].init(specpilot::cuda::Barrier::kStagers), barriers.empty[s].init(plan.warps);
+    for (int s = 0; s < kStages; ++s) barriers.full[s].init(specpilot::cuda::kStagers), barriers.empty[s].init(plan.warps);
     specpilot::cuda::fence_bulk();
   }
   __syncthreads();
   specpilot::cuda::let_next_start();
   const Ring<format, kTokens> ring(memory, barriers, p, launch, begin, first_row);
+  const auto place = [&](int k_step) {  // in its row block, of what may be the next one's
+    while (k_step >= plan.steps) k_step -= plan.steps;
+    return k_step;
+  };
+  int k_step = begin - begin / plan.steps * plan.steps;
   if (warp == 0) {
     for (int s = 0; s < min(kStages, count); ++s) ring.stage_weights(s, lane);
     specpilot::cuda::wait_for_previous();
-    for (int s = 0; s < min(kStages, count); ++s) ring.stage_x(s, lane);
+    for (int s = 0; s < min(kStages, count); ++s) ring.stage_x(s, place(k_step + s), lane);
   } else {
     specpilot::cuda::wait_for_previous();
   }
@@ -196,7 +218,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
   int row_block = begin / plan.steps, row_end = (row_block + 1) * plan.steps, segment = begin, piece = piece_of(plan, begin);
   int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
   bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
-  for (int i = 0; i < count; ++i) {
+  for (int i = 0; i < count; ++i, k_step = place(k_step + 1)) {
     ring.wait_full(i);
     multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
     __syncwarp();
@@ -204,7 +226,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
     if (i >= 1 && i - 1 + kStages < count && warp == i % plan.warps) {
       ring.wait_empty(i - 1);
       ring.stage_weights(i - 1 + kStages, lane);
-      ring.stage_x(i - 1 + kStages, lane);
+      ring.stage_x(i - 1 + kStages, place(k_step + kStages - 1), lane);
     }
     if (begin + i + 1 < cut) continue;
     const int64_t first_out = int64_t{row_block} * plan.rows() + warp * kTilesPerWarp * w12_cuda::kTileRows;
@@ -229,7 +251,7 @@ void start(const Params& p, const Plan& plan) {
   const int64_t token_blocks = (p.rows + kTokens - 1) / kTokens, parts = kWhole ? plan.blocks : plan.pieces;
   const auto kernel = linear_kernel<format, kTiles, kWhole>;
   const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
-  const size_t bytes = kStages * (launch.weight_bytes + kTokens * kRowBytes);
+  const size_t bytes = stages(kTokens) * (launch.weight_bytes + kTokens * kRowBytes);
   specpilot::cuda::allow_shared("linear", kernel, bytes);
   specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * plan.warps, bytes,
                                 p.stream, p, launch);

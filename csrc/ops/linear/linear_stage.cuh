@@ -10,10 +10,12 @@
 
 namespace specpilot::linear {
 namespace {
-constexpr int kStages = 4, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
+constexpr int kMaxStages = 4, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
+// Two blocks fit an SM of 227 KB, so that the next kernel's weights are on their way while this one ends.
+constexpr int stages(int tokens) { return tokens <= 16 ? 4 : 3; }
 
 struct Barriers {
-  specpilot::cuda::Barrier full[kStages], empty[kStages];
+  specpilot::cuda::Barrier full[kMaxStages], empty[kMaxStages];
 };
 
 struct Launch {
@@ -25,6 +27,8 @@ struct Launch {
 template <Format format, int kTokens>
 class Ring {
  public:
+  static constexpr int kStages = stages(kTokens);
+
   __device__ Ring(uint8_t* memory, Barriers& barriers, const Params& p, const Launch& launch, int first_unit, int first_row)
       : memory_(memory), barriers_(barriers), p_(p), launch_(launch), first_unit_(first_unit), first_row_(first_row) {}
   __device__ uint8_t* stage(int step) const {
@@ -42,7 +46,6 @@ class Ring {
     uint8_t* to = stage(step);
     if constexpr (specpilot::cuda::kBulk) {
       if (lane == 0) {
-        specpilot::cuda::fence_bulk();
         full.expect(launch_.weight_bytes);
         specpilot::cuda::bulk_copy(to, from, launch_.weight_bytes, full);
       }
@@ -58,12 +61,6 @@ class Ring {
     uint8_t* to = x(step);
     if (reinterpret_cast<uintptr_t>(p_.x) % 16 != 0 || p_.ldx % 8 != 0 || k0 + kStepK > p_.w.k) {
       stage_words(to, from, rows, static_cast<int>(p_.w.k) - k0 - 2 * lane, lane);
-    } else if constexpr (specpilot::cuda::kBulk) {
-      if (lane == 0) full.expect(rows * 2 * kStepK);
-      __syncwarp();
-      specpilot::cuda::fence_bulk();
-      for (int r = lane; r < rows; r += 32)
-        specpilot::cuda::bulk_copy(to + r * kRowBytes, from + r * p_.ldx, 2 * kStepK, full);
     } else {
       for (int i = lane; i < rows * 8; i += 32)
         specpilot::cuda::copy16(to + i / 8 * kRowBytes + i % 8 * 16, from + i / 8 * p_.ldx + i % 8 * 8);
