@@ -53,10 +53,10 @@ class Ring {
       for (int i = 16 * lane; i < launch_.weight_bytes; i += 16 * 32) specpilot::cuda::copy16(to + i, from + i);
     }
   }
-  __device__ void stage_x(int step, int lane) const {
+  // k_step: the step's place in its row block.
+  __device__ void stage_x(int step, int k_step, int lane) const {
     specpilot::cuda::Barrier& full = barriers_.full[step % kStages];
-    const int k0 = (first_unit_ + step) % launch_.plan.steps * kStepK,
-              rows = min(kTokens, static_cast<int>(p_.rows) - first_row_);
+    const int k0 = k_step * kStepK, rows = min(kTokens, static_cast<int>(p_.rows) - first_row_);
     const bf16* from = p_.x + first_row_ * p_.ldx + k0;
     uint8_t* to = x(step);
     if (reinterpret_cast<uintptr_t>(p_.x) % 16 != 0 || p_.ldx % 8 != 0 || k0 + kStepK > p_.w.k) {
