@@ -220,14 +220,14 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
   bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
   for (int i = 0; i < count; ++i, k_step = place(k_step + 1)) {
     ring.wait_full(i);
-    multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
-    __syncwarp();
-    if (lane == 0) ring.leave(i);
     if (i >= 1 && i - 1 + kStages < count && warp == i % plan.warps) {
       ring.wait_empty(i - 1);
       ring.stage_weights(i - 1 + kStages, lane);
       ring.stage_x(i - 1 + kStages, place(k_step + kStages - 1), lane);
     }
+    multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
+    __syncwarp();
+    if (lane == 0) ring.leave(i);
     if (begin + i + 1 < cut) continue;
     const int64_t first_out = int64_t{row_block} * plan.rows() + warp * kTilesPerWarp * w12_cuda::kTileRows;
     if constexpr (kWhole) {

@@ -3,7 +3,8 @@
 //   stage    2 W tiles of the weight, as they lie in memory | x rows of 64 k, 144 bytes apart (no bank conflicts for ldmatrix)
 //   step i   of the block lies in stage i % kStages: unit first + i of the plan, so weights are one run of memory
 //
-// Step i is read by every warp; warp i % W then waits until all have left step i - 1 and fills its stage with step i - 1 + kStages.
+// Step i is read by every warp; before it does so, warp i % W waits until all have left step i - 1 and fills its stage with step
+// i - 1 + kStages.
 #pragma once
 #include "core/cuda_async.cuh"
 #include "ops/linear/linear_tile.cuh"
