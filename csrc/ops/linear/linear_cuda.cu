@@ -24,6 +24,7 @@
 namespace specpilot::linear {
 namespace {
 using w12_cuda::kMaxPieces, w12_cuda::kMaxWarps, w12_cuda::kTilesPerWarp, w12_cuda::Plan;
+constexpr int kLastSteps = 8;                      // of a block, while which the next kernel comes in
 constexpr int kPassTokens = 64, kTokenBlocks = 4;  // of 64 tokens, in one launch that cuts k
 constexpr int64_t kSlots = 2 * kMaxPieces * kMaxWarps * kTilesPerWarp * (kPassTokens / 8) * 32;  // float4 of a token block
 
@@ -58,17 +59,21 @@ struct Accumulators {
 template <Format format, int kTiles>
 __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow,
                          int lane) {
-  constexpr bool kEarly = kTiles <= 2;  // registers are left to load all of x before the weights are decoded
+  constexpr int kLoads = kTiles == 1 ? 2 : 2 * kTiles,
+                kAhead = kTiles <= 2 ? kLoads : 2;  // loads of x; those before they are due
   Packet<format> packets[kTilesPerWarp];
 #pragma unroll
   for (int i = 0; i < kTilesPerWarp; ++i) load<format>(packets[i], tiles + i * kTileBytes<format>, lane);
+  // Matrices of a load: k 0, 8, 16, 24 of 32 for one tile of tokens; else k 0, 8 of 8 tokens, then of the next 8.
   const uint32_t row = specpilot::cuda::shared_address(x) + lane % 8 * kRowBytes;
-  // One tile of tokens: matrices are k 0, 8, 16, 24 of 32; more: k 0, 8 of 8 tokens, then of the next 8.
   const uint32_t at = kTiles == 1 ? row + lane / 8 * 16 : row + lane / 16 * 8 * kRowBytes + lane / 8 % 2 * 16;
-  uint32_t early[kEarly ? 2 * kTiles : 1][4];
-  if constexpr (kEarly)
+  uint32_t b[kAhead][4];
+  const auto load_x = [&](int m) {
+    const int offset = kTiles == 1 ? m * 64 : m / (kTiles / 2) * 32 + m % (kTiles / 2) * 16 * kRowBytes;
+    specpilot::cuda::load_matrices(b[m % kAhead], at + offset);
+  };
 #pragma unroll
-    for (int m = 0; m < 2 * kTiles; ++m) specpilot::cuda::load_matrices(early[m], at + m * (kTiles == 1 ? 64 : 32));
+  for (int m = 0; m < kAhead; ++m) load_x(m);
   Fragments a[kTilesPerWarp];
   uint32_t any = 0;
 #pragma unroll
@@ -78,22 +83,16 @@ __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const 
     for (int i = 0; i < kTilesPerWarp; ++i)
       patch(a[i], tiles + i * kTileBytes<format>, exceptions(packets[i]), overflow, lane);
 #pragma unroll
-  for (int kt = 0; kt < 4; ++kt)
+  for (int m = 0; m < kLoads; ++m) {
+    const auto& now = b[m % kAhead];
 #pragma unroll
-    for (int j = 0; j < kTiles; j += 2) {
-      uint32_t b[4];
-      if constexpr (kTiles == 1)
-        b[0] = early[kt / 2][kt % 2 * 2], b[1] = early[kt / 2][kt % 2 * 2 + 1];
-      else if constexpr (kEarly)
-        b[0] = early[kt][0], b[1] = early[kt][1], b[2] = early[kt][2], b[3] = early[kt][3];
-      else
-        specpilot::cuda::load_matrices(b, at + j * 8 * kRowBytes + kt * 32);
+    for (int half = 0; half < 2; ++half) {  // the next 16 k, or the next 8 tokens
+      const int kt = kTiles == 1 ? 2 * m + half : m / (kTiles / 2), j = kTiles == 1 ? 0 : m % (kTiles / 2) * 2 + half;
 #pragma unroll
-      for (int i = 0; i < kTilesPerWarp; ++i) {
-        specpilot::cuda::mma(acc.c[i][j], a[i][kt], b[0], b[1]);
-        if constexpr (kTiles > 1) specpilot::cuda::mma(acc.c[i][j + 1], a[i][kt], b[2], b[3]);
-      }
+      for (int i = 0; i < kTilesPerWarp; ++i) specpilot::cuda::mma(acc.c[i][j], a[i][kt], now[2 * half], now[2 * half + 1]);
     }
+    if (m + kAhead < kLoads) load_x(m + kAhead);
+  }
 }
 
 // Rounds the sums, turns them so that a lane has two neighbouring outputs of a token, adds the residual and stores.
@@ -197,20 +196,17 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
     specpilot::cuda::fence_bulk();
   }
   __syncthreads();
-  specpilot::cuda::let_next_start();
   const Ring<format, kTokens> ring(memory, barriers, p, launch, begin, first_row);
   const auto place = [&](int k_step) {  // in its row block, of what may be the next one's
     while (k_step >= plan.steps) k_step -= plan.steps;
     return k_step;
   };
   int k_step = begin - begin / plan.steps * plan.steps;
-  if (warp == 0) {
-    for (int s = 0; s < min(kStages, count); ++s) ring.stage_weights(s, lane);
-    specpilot::cuda::wait_for_previous();
-    for (int s = 0; s < min(kStages, count); ++s) ring.stage_x(s, place(k_step + s), lane);
-  } else {
-    specpilot::cuda::wait_for_previous();
-  }
+  const int first_stages = min(kStages, count);
+  for (int s = warp; s < first_stages; s += plan.warps) ring.stage_weights(s, lane);
+  if (warp == 0) ring.prefetch(kStages, count, lane);
+  specpilot::cuda::wait_for_previous();
+  for (int s = warp; s < first_stages; s += plan.warps) ring.stage_x(s, place(k_step + s), lane);
 
   const auto* overflow = p.w.exc_pos;
   Accumulators<kTiles> acc, sum;
@@ -219,6 +215,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
   int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
   bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
   for (int i = 0; i < count; ++i, k_step = place(k_step + 1)) {
+    if (i == max(count - kLastSteps, 0)) specpilot::cuda::let_next_start();
     ring.wait_full(i);
     if (i >= 1 && i - 1 + kStages < count && warp == i % plan.warps) {
       ring.wait_empty(i - 1);

@@ -12,6 +12,7 @@
 namespace specpilot::linear {
 namespace {
 constexpr int kMaxStages = 4, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
+constexpr int kPrefetchSteps = 4;
 // Two blocks fit an SM of 227 KB, so that the next kernel's weights are on their way while this one ends.
 constexpr int stages(int tokens) { return tokens <= 16 ? 4 : 3; }
 
@@ -53,6 +54,12 @@ class Ring {
     } else {
       for (int i = 16 * lane; i < launch_.weight_bytes; i += 16 * 32) specpilot::cuda::copy16(to + i, from + i);
     }
+  }
+  // Asks for the weights of some steps from the given one on to be brought to the L2: memory would else idle until x is there.
+  __device__ void prefetch(int step, int count, int lane) const {
+    if (lane < min(kPrefetchSteps, count - step))
+      specpilot::cuda::prefetch_l2(p_.w.data + int64_t{first_unit_ + step + lane} * launch_.weight_bytes,
+                                   launch_.weight_bytes);
   }
   // k_step: the step's place in its row block.
   __device__ void stage_x(int step, int k_step, int lane) const {
