@@ -11,6 +11,7 @@ import pytest
 import tiny_engines
 import tiny_targets
 import torch
+from gpu import needs_gpu
 
 GPU = Path(__file__).parents[1] / "bench" / "gpu"
 sys.path.insert(0, str(GPU))
@@ -173,7 +174,7 @@ def test_the_read_kernel_compiles(monkeypatch, tmp_path):
     assert read_ceiling.ctypes.CDLL(str(path)).sp_read
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("kind", read_ceiling.BLOCKS_PER_SM)
 def test_the_read_kernel_reads(kind):
     """At about the speed of torch's copy: a kernel that left something out would be faster than the memory."""
