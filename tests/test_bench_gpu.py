@@ -16,6 +16,7 @@ from gpu import needs_gpu
 GPU = Path(__file__).parents[1] / "bench" / "gpu"
 sys.path.insert(0, str(GPU))
 
+import bits  # noqa: E402
 import ceilings  # noqa: E402
 import decode_arms  # noqa: E402
 import faster_linear  # noqa: E402
@@ -23,6 +24,7 @@ import gemm  # noqa: E402
 import pair  # noqa: E402
 import read_ceiling  # noqa: E402
 import replay  # noqa: E402
+import report  # noqa: E402
 import roofline  # noqa: E402
 import shapes  # noqa: E402
 import step  # noqa: E402
@@ -222,6 +224,33 @@ def test_published_acceptance_runs_dry(main):
     taus = [line["tau"] for line in lines if line["variant"] in ("stock", "specpilot")]
     assert min(taus) > 1.5 and 4 < sum(taus) / len(taus) < 8.5
     assert "specpilot = ar-w12, token by token: 10 of 10" in text and "mean of 5 benchmarks" in text
+
+
+@pytest.mark.slow
+def test_the_report_runs_its_parts(monkeypatch, capfd, target, drafter, tmp_path):
+    monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "cache"))
+    parts, options = ["pair", "smollm2", "bits"], ["--target", target, "--drafter", drafter, "--dry-run"]
+    monkeypatch.setattr(sys, "argv", ["report", *parts, *map(str, options), "--out", str(tmp_path / "runs")])
+    report.main()
+    text = capfd.readouterr().out
+    assert (
+        "| inflated pair, tok/s (τ) |" in text
+        and "auto-w12" in text
+        and "prompts whose tokens differ: 0 of 1" in text
+    )
+    ends = text.split("\n\n")[-1].splitlines()
+    assert [end.split(":")[0] for end in ends] == parts and "stopped" not in text
+    with monkeypatch.context() as short:
+        short.setattr(
+            sys, "argv", [*sys.argv[:2], "--seconds", "0.1", *map(str, options[:4]), "--out", str(tmp_path)]
+        )
+        assert report.main() == 1 and "pair: stopped after 0 s" in capfd.readouterr().out
+
+
+def test_bits_says_where_answers_part():
+    assert bits.difference([1, 2], [1, 2]) == ""
+    assert bits.difference([1, 3, 5], [1, 2]) == "token 1 is [3] of 3, one-token decoding has [2] of 2"
+    assert bits.difference([1], [1, 2]).startswith("token 1 is [] of 1, one-token decoding has [2]")
 
 
 def test_step_refuses_another_shape(monkeypatch, target, tmp_path):

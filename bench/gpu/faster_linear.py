@@ -41,7 +41,11 @@ class Choices:
         size = weight.n, weight.k
         if (*size, self.rows[0]) not in self.us:
             self._measure(weight)
-        return {m: min(self.us[*size, m], key=self.us[*size, m].__getitem__) for m in self.rows}
+        return {m: self.fastest((*size, m)) for m in self.rows}
+
+    def fastest(self, case: tuple[int, int, int]) -> str:
+        """Of (n, k, rows)."""
+        return min(self.us[case], key=self.us[case].__getitem__)
 
     def _measure(self, weight: RunWeight) -> None:
         device, plain = self.device, weight.to_bf16()
@@ -57,7 +61,7 @@ class Choices:
 
     def table(self) -> str:
         rows = [
-            [f"{n}x{k}", m, us[OURS], *(us[b] for b in BLAS), min(us, key=us.__getitem__)]
+            [f"{n}x{k}", m, us[OURS], *(us[b] for b in BLAS), self.fastest((n, k, m))]
             for (n, k, m), us in self.us.items()
         ]
         return markdown(["linear in bf16", "rows", "ours µs", *(f"{b} µs" for b in BLAS), "taken"], rows)

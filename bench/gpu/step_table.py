@@ -137,7 +137,8 @@ def bars(r: Results) -> list[Check]:
     if r.decoding:
         have = r.decoding.samples
         for what, over, under, bar in (
-            ("torch AR / AR bf16 by the faster linears", "torch", "ar-best", 1.0),
+            ("torch AR / AR bf16", "torch", "ar-bf16", 1.0),
+            ("torch AR / AR bf16 with the faster linears", "torch", "ar-best", 1.0),
             ("torch AR / AR w12", "torch", "ar-w12", 1.22),
             ("AR bf16 / AR w12", "ar-bf16", "ar-w12", 1.15),
         ):
