@@ -58,6 +58,9 @@ class Choices:
             arms |= {library: blas(library, rotated, x, y, device) for library in BLAS}
             found = measure({name: arm.us for name, arm in arms.items()}, EPOCHS)
             self.us[weight.n, weight.k, m] = {name: found[name].median for name in arms}
+        if device == "cuda":
+            del arms, run, rotated  # graphs and copies of more than a gigabyte each
+            torch.cuda.empty_cache()
 
     def table(self) -> str:
         rows = [
