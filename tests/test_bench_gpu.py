@@ -11,13 +11,20 @@ import pytest
 import tiny_engines
 import tiny_targets
 import torch
+from gpu import needs_gpu
 
 GPU = Path(__file__).parents[1] / "bench" / "gpu"
 sys.path.insert(0, str(GPU))
 
+import bits  # noqa: E402
 import ceilings  # noqa: E402
+import decode_arms  # noqa: E402
+import faster_linear  # noqa: E402
 import gemm  # noqa: E402
+import pair  # noqa: E402
 import read_ceiling  # noqa: E402
+import replay  # noqa: E402
+import report  # noqa: E402
 import roofline  # noqa: E402
 import shapes  # noqa: E402
 import step  # noqa: E402
@@ -25,7 +32,18 @@ import tables  # noqa: E402
 import timing  # noqa: E402
 import torch_ar  # noqa: E402
 
+from specpilot.formats.run_layout import run_weight  # noqa: E402
+from specpilot.layers import Linear  # noqa: E402
 from specpilot.models import ModelConfig  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The shapes are too small for torch's threads, which starve on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -126,7 +144,12 @@ def test_torch_ar_runs_dry(main):
 
 def test_step_runs_dry_and_roofline_reads_its_lines(main, tiny, tmp_path):
     text, (_, *lines) = main(step, "--target", str(tiny))
-    assert {line["variant"] for line in lines if line["op"] == "decode"} == {"ar-w12", "ar-bf16", "torch"}
+    assert {line["variant"] for line in lines if line["op"] == "decode"} == {
+        "ar-w12",
+        "ar-bf16",
+        "ar-best",
+        "torch",
+    }
     passes = [line for line in lines if line["op"] == "pass" and line["shape"] == "tiny ctx=16"]
     assert [p["variant"] for p in passes] == ["w12 1", "w12 4", "bf16 1", "bf16 4", "torch", "read KV"]
     w12, bf16 = (
@@ -145,6 +168,89 @@ def test_step_runs_dry_and_roofline_reads_its_lines(main, tiny, tmp_path):
     assert {(c["ceiling"], c["place"]) for c in curves} == {
         (k, p) for k in ceilings.MAKERS for p in ceilings.PLACES
     }
+
+
+def test_a_random_subject_takes_the_steps(main):
+    text, (_, *lines) = main(step, "--parts", "decoding")
+    assert {line["variant"] for line in lines} == {"ar-w12", "ar-bf16", "ar-best", "torch"}
+    assert "| 256x128 " in text and "taken" in text and "a pass at" not in text
+
+
+@pytest.fixture
+def choices(monkeypatch):
+    """Made choices: cuBLAS for one row, ours for more."""
+
+    def measured(self, weight) -> None:
+        for m in self.rows:
+            self.us[weight.n, weight.k, m] = {"ours": 2.0, "cublas": 1.0 if m == 1 else 3.0, "cublaslt": 2.5}
+
+    monkeypatch.setattr(faster_linear.Choices, "_measure", measured)
+    return faster_linear.Choices((1, 16), "cpu")
+
+
+def test_the_faster_linear_is_taken_by_the_number_of_rows(choices, assert_bits_equal, monkeypatch):
+    weight, used = torch.randn(48, 96).bfloat16(), []
+    linear = faster_linear.faster(Linear(run_weight([weight], "bf16")), choices)
+    for name in ("mm", "addmm"):
+        real = getattr(torch, name)
+        monkeypatch.setattr(torch, name, lambda *a, r=real, n=name, **k: (used.append(n), r(*a, **k))[1])
+    for rows, calls in ((1, ["mm", "addmm"]), (2, []), (16, []), (20, [])):
+        x, r = torch.randn(rows, 96).bfloat16(), torch.randn(rows, 48).bfloat16()
+        plain, added = torch.empty_like(r), r.clone()
+        used.clear()
+        linear(x, plain)
+        linear(x, added, residual=added)
+        assert used == calls, rows
+        exact = x.double() @ weight.double().T
+        for got, want in ((plain, exact), (added, exact + r.double())):
+            assert (got.double() - want).norm() / want.norm() < 0.005
+    with pytest.raises(ValueError, match="expected bf16"):
+        faster_linear.faster(Linear(run_weight([weight], "w12")), choices)
+
+
+def test_the_pair_runs_dry(main, target, drafter):
+    arguments = ("--target", str(target), "--drafter", str(drafter), "--limit", "2", "--new", "40")
+    text, (_, *lines) = main(pair, *arguments, "--context", "500")
+    assert [line["variant"] for line in lines] == [*decode_arms.ARMS] * 2
+    assert (
+        "specpilot = ar-w12, token by token: 2 of 2" in text and "PASS  requests whose tokens differ" in text
+    )
+    assert "| specpilot / stock " in text and "| linear in bf16" in text
+
+
+def test_published_acceptance_runs_dry(main):
+    text, (_, *lines) = main(replay, "--context", "20", "--requests", "2", "--new", "60")
+    assert len(lines) == 5 * 2 * 4 and {line["set"] for line in lines} == set(replay.published.BENCHMARKS)
+    taus = [line["tau"] for line in lines if line["variant"] in ("stock", "specpilot")]
+    assert min(taus) > 1.5 and 4 < sum(taus) / len(taus) < 8.5
+    assert "specpilot = ar-w12, token by token: 10 of 10" in text and "mean of 5 benchmarks" in text
+
+
+@pytest.mark.slow
+def test_the_report_runs_its_parts(monkeypatch, capfd, target, drafter, tmp_path):
+    monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "cache"))
+    parts, options = ["pair", "smollm2", "bits"], ["--target", target, "--drafter", drafter, "--dry-run"]
+    monkeypatch.setattr(sys, "argv", ["report", *parts, *map(str, options), "--out", str(tmp_path / "runs")])
+    report.main()
+    text = capfd.readouterr().out
+    assert (
+        "| inflated pair, tok/s (τ) |" in text
+        and "auto-w12" in text
+        and "prompts whose tokens differ: 0 of 1" in text
+    )
+    ends = text.split("\n\n")[-1].splitlines()
+    assert [end.split(":")[0] for end in ends] == parts and "stopped" not in text
+    with monkeypatch.context() as short:
+        short.setattr(
+            sys, "argv", [*sys.argv[:2], "--seconds", "0.1", *map(str, options[:4]), "--out", str(tmp_path)]
+        )
+        assert report.main() == 1 and "pair: stopped after 0 s" in capfd.readouterr().out
+
+
+def test_bits_says_where_answers_part():
+    assert bits.difference([1, 2], [1, 2]) == ""
+    assert bits.difference([1, 3, 5], [1, 2]) == "token 1 is [3] of 3, one-token decoding has [2] of 2"
+    assert bits.difference([1], [1, 2]).startswith("token 1 is [] of 1, one-token decoding has [2]")
 
 
 def test_step_refuses_another_shape(monkeypatch, target, tmp_path):
@@ -173,7 +279,7 @@ def test_the_read_kernel_compiles(monkeypatch, tmp_path):
     assert read_ceiling.ctypes.CDLL(str(path)).sp_read
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("kind", read_ceiling.BLOCKS_PER_SM)
 def test_the_read_kernel_reads(kind):
     """At about the speed of torch's copy: a kernel that left something out would be faster than the memory."""

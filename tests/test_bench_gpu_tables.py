@@ -133,21 +133,25 @@ def test_steady_leaves_the_prompt_out():
 
 
 def test_step_bars():
-    measured = timing.Measured({"ar-w12": [8.0], "ar-bf16": [10.0], "torch": [10.5]}, {})
+    measured = timing.Measured({"ar-w12": [8.0], "ar-bf16": [10.0], "ar-best": [9.6], "torch": [10.5]}, {})
     r = step_table.Results("m", 1024, True, measured)
     r.profiles["ar-w12"] = kernel_times.Busy(6.5, 9.0, 0.5, 0.6, {"k": 6.5})
+    r.profiles["ar-best"] = kernel_times.Busy(9.0, 9.5, 0.1, 0.2, {"k": 9.0})
     found = timing.Measured({"w12 64": [9.0], "torch": [9.0], "read KV": [0.3]}, {})
     r.passes[8192] = step_table.Passes(found, {("w12", 64): 4.0}, {"w12": 100}, layers=10)
     r.prompts[2048] = timing.Measured({"w12": [30.0], "torch": [10.0]}, {})
     checks = [(c.value, c.ok) for c in step_table.bars(r)]
     want = [
         (1.05, True),
+        (10.5 / 9.6, True),
         (1.3125, True),
         (1.25, True),
         (8 / 6.5, False),
         (100 * 0.6 / 9, False),
         (float("nan"), False),  # ar-bf16: no profile came out
         (float("nan"), False),
+        (9.6 / 9, True),
+        (100 * 0.2 / 9.5, True),
         (0.75, True),
         (3, False),
     ]

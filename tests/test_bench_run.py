@@ -34,4 +34,4 @@ def test_bench_run_measures_every_variant_that_runs_here(tmp_path, monkeypatch):
 
 def test_an_unknown_op_is_named():
     done = subprocess.run([RUN, "no_such_op"], capture_output=True, text=True)
-    assert done.returncode == 2 and "no bench for no_such_op; known: accept, argmax" in done.stderr
+    assert done.returncode == 2 and "no bench for no_such_op; known: accept, advance, argmax" in done.stderr

@@ -185,8 +185,8 @@ def test_ctrl_c_outside_of_a_generation(run, monkeypatch):
 def test_ctrl_c_within_a_generation(decode, monkeypatch, answer):
     from specpilot.verify.ar import AR
 
-    step, calls = AR.step, iter(range(100))
-    monkeypatch.setattr(AR, "step", lambda *a: interrupt() if next(calls) == 6 else step(*a))
+    step, calls = AR._run, iter(range(100))
+    monkeypatch.setattr(AR, "_run", lambda *a: interrupt() if next(calls) == 6 else step(*a))
 
     def interrupt():
         raise KeyboardInterrupt

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from specpilot import cost
 from specpilot.cost import StepTime
 
+CPU = torch.device("cpu")
 WIDTHS = cost.widths_up_to(16)
 
 
@@ -70,18 +72,18 @@ ONE, NINE = StepTime(0.5, 1.0), StepTime(4.0, 9.0)
 
 def test_measured_costs_are_kept(cache):
     table = {1: StepTime(0.0, 0.25), 16: StepTime(0.5, 1.0 / 3)}
-    assert cost.stored({"target": 1}, [1, 16], lambda: table) == table
-    assert cost.stored({"target": 1}, [1, 16], lambda: pytest.fail("measured again")) == table
-    assert cost.stored({"target": 2}, [1, 16], lambda: {1: NINE, 16: NINE})[16] == NINE  # another model
-    assert cost.stored({"target": 1}, [1], lambda: {1: NINE}) == {1: NINE}  # other widths
+    assert cost.stored({"target": 1}, CPU, [1, 16], lambda: table) == table
+    assert cost.stored({"target": 1}, CPU, [1, 16], lambda: pytest.fail("measured again")) == table
+    assert cost.stored({"target": 2}, CPU, [1, 16], lambda: {1: NINE, 16: NINE})[16] == NINE  # another model
+    assert cost.stored({"target": 1}, CPU, [1], lambda: {1: NINE}) == {1: NINE}  # other widths
     assert len(list(cache.iterdir())) == 3
 
 
 def test_other_threads_are_another_machine(cache, threads):
     threads(1)
-    cost.stored({}, [1], lambda: {1: ONE})
+    cost.stored({}, CPU, [1], lambda: {1: ONE})
     threads(2)
-    assert cost.stored({}, [1], lambda: {1: NINE}) == {1: NINE}
+    assert cost.stored({}, CPU, [1], lambda: {1: NINE}) == {1: NINE}
 
 
 CORRUPT = [
@@ -95,16 +97,16 @@ CORRUPT = [
 
 @pytest.mark.parametrize("content", CORRUPT)
 def test_a_corrupt_file_is_measured_again_and_replaced(cache, content):
-    cost.stored({}, [1, 4], lambda: {1: ONE, 4: NINE})
+    cost.stored({}, CPU, [1, 4], lambda: {1: ONE, 4: NINE})
     (path,) = cache.iterdir()
     path.write_text(content)
-    assert cost.stored({}, [1, 4], lambda: {1: NINE, 4: ONE}) == {1: NINE, 4: ONE}
+    assert cost.stored({}, CPU, [1, 4], lambda: {1: NINE, 4: ONE}) == {1: NINE, 4: ONE}
     assert json.loads(path.read_text())["seconds"] == {"1": [*NINE], "4": [*ONE]}
     path.write_bytes(b"\xff\xfe")
-    assert cost.stored({}, [1, 4], lambda: {1: NINE, 4: NINE}) == {1: NINE, 4: NINE}
+    assert cost.stored({}, CPU, [1, 4], lambda: {1: NINE, 4: NINE}) == {1: NINE, 4: NINE}
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "file"))
-    assert cost.stored({}, [1], lambda: {1: ONE}) == {1: ONE}
+    assert cost.stored({}, CPU, [1], lambda: {1: ONE}) == {1: ONE}

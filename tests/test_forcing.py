@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpu import DEVICES
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -51,11 +52,11 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
+@pytest.fixture(scope="module", params=DEVICES)
+def model(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("stock")
     save_model(path)
-    return stock_model(open_checkpoint(path))
+    return stock_model(open_checkpoint(path), request.param)
 
 
 def decode(model, prompt, choose=lambda logits: int(logits.argmax())):
@@ -63,7 +64,9 @@ def decode(model, prompt, choose=lambda logits: int(logits.argmax())):
     tokens = []
     with torch.inference_mode():
         while len(tokens) < NEW:
-            z = model(torch.tensor([[*prompt, *tokens]]), use_cache=False, logits_to_keep=1).logits
+            z = model(
+                torch.tensor([[*prompt, *tokens]], device=model.device), use_cache=False, logits_to_keep=1
+            ).logits
             tokens.append(choose(z[0, -1].float()))
     return tokens
 
@@ -112,7 +115,8 @@ def test_stock_model_refuses_missing_and_unknown_tensors(tmp_path):
 def test_score_is_the_deficit_of_the_full_logits(model, answers, monkeypatch):
     a = answers[0]
     with torch.inference_mode():
-        z = model(torch.tensor([[*a.prompt, *a.tokens]])).logits[0, len(a.prompt) - 1 : -1].float()
+        ids = torch.tensor([[*a.prompt, *a.tokens]], device=model.device)
+        z = model(ids).logits[0, len(a.prompt) - 1 : -1].float().cpu()
     monkeypatch.setattr(stock, "LOGIT_ROWS", 7)
     monkeypatch.setattr(forcing, "LOGIT_ROWS", 7)
     wrong = [
@@ -133,7 +137,7 @@ def test_modes_see_the_same_positions(model, mode, prompt):
     """Off by one position, the logits would differ by far more than noise."""
     ids = torch.randint(0, VOCAB, (prompt + 40,), generator=torch.Generator().manual_seed(prompt)).tolist()
     with torch.inference_mode():
-        z = model(torch.tensor([ids])).logits[0, prompt - 1 : -1].float()
+        z = model(torch.tensor([ids], device=model.device)).logits[0, prompt - 1 : -1].float().cpu()
     got = torch.cat(list(stock.stock_logits(model, ids[:prompt], ids[prompt:], mode)))
     assert got.shape == z.shape
     assert (got - z).abs().max() < 0.4 < (z[1:] - z[:-1]).abs().amax(1).min()

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 import tiny_drafters
 import tiny_targets
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from specpilot import _C
-
-NEEDS_GPU = pytest.mark.skipif(not _C.gpus(), reason="needs a GPU, and a build with CUDA")
-DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]  # for ``load``
 VOCAB = 320  # the tokenizer knows fewer: the last ids are padding, as real vocabularies have it
 MERGES = ["t h", "th e", "i n", "e r", "h e", "l l", "he ll", "hell o", "Ġ w", "Ġw o"]
 EOS = "<|end|>"

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from specpilot.layers import LayerShape
 from specpilot.models import ModelConfig
 from specpilot.models.decoder import layer_shape
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for what bench/ shares
+from subjects import shapes  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -56,19 +63,27 @@ class Model:
         return 4 * context * self.layer.kv_heads * self.layer.head_dim
 
 
-_KEYS = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-         "head_dim", "rms_norm_eps", "rope_theta")  # fmt: skip
-_LLAMA, _QWEN3 = "LlamaForCausalLM", "Qwen3ForCausalLM"
+SMOLLM2_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 49152,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "head_dim": 64,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1e5,
+    "tie_word_embeddings": True,
+}
 
 
-def _model(name: str, architecture: str, *values: float) -> Model:
-    config = dict(zip(_KEYS, values, strict=True))
-    fixed = {"architectures": [architecture], "max_position_embeddings": 40960, "tie_word_embeddings": False}
-    return Model(name, ModelConfig.from_dict({**config, **fixed}))
+def _model(name: str, config: Mapping[str, Any]) -> Model:
+    return Model(name, ModelConfig.from_dict(dict(config)))
 
 
-QWEN3_8B = _model("qwen3-8b", _QWEN3, 151936, 4096, 12288, 36, 32, 8, 128, 1e-6, 1e6)
-LLAMA_31_8B = _model("llama-3.1-8b", _LLAMA, 128256, 4096, 14336, 32, 32, 8, 128, 1e-5, 5e5)
-SMOLLM2 = _model("smollm2-135m", _LLAMA, 49152, 576, 1536, 30, 9, 3, 64, 1e-5, 1e5)
-TINY = _model("tiny", _QWEN3, 512, 128, 192, 2, 4, 2, 32, 1e-6, 1e6)  # of dry runs
+QWEN3_8B, LLAMA_31_8B = (_model(name, shapes.TARGETS[name]) for name in ("qwen3-8b", "llama-3.1-8b"))
+SMOLLM2 = _model("smollm2-135m", SMOLLM2_CONFIG)
+TINY = _model("tiny", {**shapes.TARGETS["qwen3-8b"], **shapes.TINY, "num_hidden_layers": 2})  # of dry runs
 MODELS = {m.name: m for m in (QWEN3_8B, LLAMA_31_8B, SMOLLM2, TINY)}

@@ -4,25 +4,29 @@
     python bench/gpu/step.py --model llama-3.1-8b --contexts 1024,8192 --widths 1,64
     python bench/gpu/step.py --target DIR --model qwen3-8b     a checkpoint of that shape in place of random weights
 
-Interleaved in one process: AR with w12 and with bf16 weights through the public interface, and bench/gpu/torch_ar.py. Then passes
-of given widths behind given contexts in graphs, prompts, and the profiler's view of all of them.
+Interleaved in one process: AR with w12 and with bf16 weights through the public interface, "best" (bf16, every linear by the faster
+of our kernel and cuBLAS), and bench/gpu/torch_ar.py. Then passes of given widths behind given contexts in graphs, prompts, and the
+profiler's view of all of them. ``--parts`` leaves some out.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 
 import torch
 from engine_arms import check_shape, fill_cache, pass_bytes, prefill_us, step_us, verify_pass
+from faster_linear import PREFILL_ROWS, Choices, use_faster
 from kernel_times import Busy, profiled, steady
 from read_ceiling import reader
 from shapes import MODELS, TINY, Model
 from step_table import Passes, Results, bars, tables
+from subjects import shapes, subject
+from subjects.random_model import random_subject
 from tables import Lines, arguments, device_of, finish, numbers
 from timing import Recorded, copies_of, load_of, measure
 from torch_ar import TorchModel, TorchPass, torch_prefill, torch_step
@@ -114,11 +118,21 @@ def prompts(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> 
                 out.profiles[f"{name}, prompt of {n}"] = Busy.of(kernels, calls)
 
 
-def run(engines: Engines, control: TorchModel, plan: Plan) -> Results:
-    """Everything. ``engines`` and ``control`` have one shape, and room for ``plan.length`` positions."""
+PARTS = {"decoding": decoding, "passes": passes, "prompts": prompts}
+
+
+def run(
+    engines: Engines,
+    control: TorchModel,
+    plan: Plan,
+    best: Engine | None = None,
+    parts: Sequence[str] = tuple(PARTS),
+) -> Results:
+    """Everything. ``engines`` and ``control`` have one shape, and room for ``plan.length`` positions; ``best`` decodes alone."""
     results = Results(control.model.name, plan.contexts[0], plan.device == "cuda")
-    for part in (decoding, passes, prompts):
-        part(engines, control, plan, results)
+    for name in parts:
+        with_best = {**engines, "best": best} if best and name == "decoding" else engines
+        PARTS[name](with_best, control, plan, results)
         if plan.device == "cuda":
             torch.cuda.empty_cache()
     return results
@@ -129,14 +143,16 @@ def make_engine(target: str, model: Model, weights: str, length: int, device: st
     if target:
         placed = {"device": device} if device == "cuda" else {}
         return load(target, drafter=None, weights=weights, max_context=length, **placed)
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from subjects import shapes, subject
-    from subjects.random_model import random_subject
-
     tiny = {"name": "qwen3-8b", "layers": model.config.num_layers, "changes": shapes.TINY}
     made = random_subject(device=device, **(tiny if model is TINY else {"name": model.name}))
     alone = replace(made, draft_config=None, drafter=None)
     return subject.engine(alone, max_context=length, weights=weights)
+
+
+def best_of(engine: Engine, choices: Choices) -> Engine:
+    """The control with the same weights and, where that is faster, cuBLAS."""
+    again = Engine(copy.copy(engine.target), max_context=engine.max_context)
+    return use_faster(again, choices)
 
 
 def main() -> int:
@@ -149,6 +165,7 @@ def main() -> int:
     parser.add_argument("--widths", type=numbers, default=defaults.widths, metavar="M,M,…")
     parser.add_argument("--prompts", type=numbers, default=defaults.prompts, metavar="N,N,…")
     parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--parts", default=",".join(PARTS), help="default: %(default)s")
     args = parser.parse_args()
     device, model = device_of(args), TINY if args.dry_run else MODELS[args.model]
     plan = Plan(args.contexts, args.widths, args.prompts, args.steps, args.epochs, device)
@@ -158,10 +175,13 @@ def main() -> int:
     engines = {w: make_engine(args.target, model, w, plan.length, device) for w in args.weights.split(",")}
     for engine in engines.values():
         check_shape(engine, model)
-    results = run(engines, TorchModel(model, device, plan.length), plan)
+    parts, choices = args.parts.split(","), Choices((1, PREFILL_ROWS), device)
+    best = best_of(engines["bf16"], choices) if "bf16" in engines and "decoding" in parts else None
+    results = run(engines, TorchModel(model, device, plan.length), plan, best, parts)
     for record in results.records():
         lines.add(record)
-    return finish(lines.facts, tables(results), bars(results), args.dry_run)
+    chosen = "\n\n" + choices.table() if best else ""
+    return finish(lines.facts, tables(results) + chosen, bars(results), args.dry_run)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import torch
+
 from . import _C
 from .fetch import cache_dir
-from .machine import cpu_model, release
+from .machine import machine_identity, release
 
 log = logging.getLogger(__name__)
 WIDTHS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -81,15 +83,17 @@ def _between(w: int, times: Mapping[int, StepTime]) -> StepTime:
 
 
 def stored(
-    facts: Mapping[str, Any], widths: Sequence[int], make: Callable[[], dict[int, StepTime]]
+    facts: Mapping[str, Any],
+    device: torch.device,
+    widths: Sequence[int],
+    make: Callable[[], dict[int, StepTime]],
 ) -> dict[int, StepTime]:
-    """``make()``, the times of these widths, or what it gave an earlier process on the same machine, build and models."""
+    """``make()``, the times of these widths on ``device``, or what it gave an earlier process on the same machine and build with
+    the same ``facts``: the models."""
     key = {
         **facts,
         "widths": list(widths),
-        "cpu": cpu_model(),
-        "tier": _C.active_tier(),
-        "threads": _C.threads(),
+        "machine": machine_identity(device),
         "version": release(),
     }
     key["build"] = os.stat(_C.__file__).st_mtime_ns

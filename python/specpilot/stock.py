@@ -19,8 +19,8 @@ CHUNK = 32  # positions of a piece in the chunked mode
 PAD = 16  # padding in front of the longest row of a batch
 
 
-def stock_model(checkpoint: Checkpoint) -> PreTrainedModel:
-    """The transformers model with the checkpoint's weights in bf16, by transformers' own loader."""
+def stock_model(checkpoint: Checkpoint, device: torch.device | str = "cpu") -> PreTrainedModel:
+    """The transformers model with the checkpoint's weights in bf16 on a device, by transformers' own loader."""
     config = AutoConfig.for_model(**checkpoint.config)
     names = config.architectures or []
     if len(names) != 1 or not hasattr(transformers, names[0]):
@@ -43,14 +43,14 @@ def stock_model(checkpoint: Checkpoint) -> PreTrainedModel:
         if info[kind]:
             keys = ", ".join(sorted(info[kind]))
             raise ValueError(f"{checkpoint.source}: {kind.replace('_', ' ')} for {names[0]}: {keys}")
-    return model.eval()
+    return model.eval().to(device)
 
 
 # A mode runs ids[:-1] and gives the final hidden rows of positions start …: they predict ids[start + 1:].
 
 
 def _prefill(model: PreTrainedModel, ids: list[int], start: int) -> torch.Tensor:
-    out = model.base_model(input_ids=torch.tensor([ids[:-1]]), use_cache=False)
+    out = model.base_model(input_ids=torch.tensor([ids[:-1]], device=model.device), use_cache=False)
     return out.last_hidden_state[0, start:]
 
 
@@ -58,7 +58,8 @@ def _pieces(model: PreTrainedModel, pieces: list[list[int]]) -> torch.Tensor:
     known = inspect.signature(type(model.base_model).forward).parameters
     name = "cache" if "cache" in known else "past_key_values"  # renamed within transformers 5
     cache = {name: DynamicCache(config=model.config)}
-    outs = [model.base_model(input_ids=torch.tensor([p]), use_cache=True, **cache) for p in pieces]
+    inputs = [torch.tensor([p], device=model.device) for p in pieces]
+    outs = [model.base_model(input_ids=x, use_cache=True, **cache) for x in inputs]
     return torch.cat([out.last_hidden_state[0] for out in outs])
 
 
@@ -76,9 +77,9 @@ def _batched(model: PreTrainedModel, ids: list[int], start: int) -> torch.Tensor
     inputs = ids[:-1]
     rows = [inputs, inputs[len(inputs) // 2 :], inputs[len(inputs) * 3 // 4 :]]
     width = len(inputs) + PAD
-    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows])
+    mask = torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in rows], device=model.device)
     out = model.base_model(
-        input_ids=torch.tensor([[0] * (width - len(r)) + r for r in rows]),
+        input_ids=torch.tensor([[0] * (width - len(r)) + r for r in rows], device=model.device),
         attention_mask=mask,
         position_ids=(mask.cumsum(1) - 1).clamp(min=0),
         use_cache=False,
@@ -99,7 +100,7 @@ MODES: dict[str, tuple[Callable[[PreTrainedModel, list[int], int], torch.Tensor]
 def stock_logits(
     model: PreTrainedModel, prompt: Sequence[int], emitted: Sequence[int], mode: str = "prefill"
 ) -> Iterator[torch.Tensor]:
-    """The logits that precede each emitted token, in fp32, LOGIT_ROWS positions at a time."""
+    """The logits that precede each emitted token, in fp32 on the CPU, LOGIT_ROWS positions at a time."""
     if not prompt:
         raise ValueError("token forcing: the prompt is empty; the first token needs a prefix")
     vocab = model.config.vocab_size
@@ -110,4 +111,4 @@ def stock_logits(
     rows, at_once = MODES[mode]
     head = model.get_output_embeddings()
     for block in rows(model, [*prompt, *emitted], len(prompt) - 1).split(LOGIT_ROWS):
-        yield torch.cat([head(part) for part in block.split(at_once)]).float()
+        yield torch.cat([head(part) for part in block.split(at_once)]).float().cpu()

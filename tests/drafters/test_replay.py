@@ -81,7 +81,9 @@ def engine(target, drafter):
     return Engine(model, Replay(inner, SurvivalLaw.of(LOG, 4.0), seed=1), max_context=300)
 
 
-def test_every_pass_accepts_what_was_drawn(engine):
+@pytest.mark.parametrize("sync_free", [False, True])
+def test_every_pass_accepts_what_was_drawn(engine, sync_free, monkeypatch):
+    monkeypatch.setattr(engine, "sync_free", sync_free)
     replay = engine.drafter
     new = 160
     passes = 0

@@ -13,6 +13,7 @@ import tiny_engines
 import tiny_targets
 import torch
 import traces
+from gpu import DEVICES
 from traces import N, pieces, sequence, trace
 
 from specpilot import _C, load
@@ -132,7 +133,7 @@ def test_every_tier_has_the_same_bits(saved, forced):
     assert done.stdout.split() == want and len(set(want)) == len(KINDS)
 
 
-@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
 def test_an_engines_prefill_may_be_cut_anywhere(tmp_path, monkeypatch, assert_bits_equal, device):
     """Through ``load``: prompts around the size of a prefill call, and the decoding after them."""
     directory = tiny_engines.save_target(tmp_path / "t", text=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from itertools import accumulate
 from types import SimpleNamespace
 
@@ -12,6 +13,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from specpilot.cost import StepTime
 from specpilot.engine.decode import Generation, Request, Result, TextIterator
+from specpilot.verify import Step
+from specpilot.verify.host_driven import HostDriven
 from specpilot.width_policy import Fixed
 
 TOKENIZER = tiny_engines.tokenizer()
@@ -30,23 +33,20 @@ def bytes_of(text: str) -> list[int]:
     return TOKENIZER.convert_tokens_to_ids([c for piece, _ in pieces for c in piece])
 
 
-class Script:
+class Script(HostDriven):
     """Stands for a verifier: emits given tokens, so many a pass (the last number again and again)."""
 
     max_width = 16
-    drafter = None
-    time = StepTime(0.0, 0.0)
 
     def __init__(self, tokens: list[int], passes: tuple[int, ...] = (1,)) -> None:
         self.tokens, self.passes, self.at = tokens, list(passes), 1
 
-    def step(self, anchor: int, start: int, width: int, narrow) -> list[int]:
+    def _run(self, anchor: int, start: int, width: int, narrow) -> Step:
         assert anchor == self.tokens[self.at - 1] and start == self.at  # a prompt of one token
         count = self.passes.pop(0) if len(self.passes) > 1 else self.passes[0]
         emitted = self.tokens[self.at : self.at + min(count, width)]
         self.at += len(emitted)
-        self.verified = width
-        return emitted
+        return Step(emitted, width, width, StepTime(0.0, 0.0))
 
 
 def generation(
@@ -57,7 +57,8 @@ def generation(
     engine = SimpleNamespace(
         tokenizer=tokenizer,
         max_context=context,
-        prefill=lambda prompt, verifier: verifier.tokens[0],
+        prefill=lambda prompt, verifier, new_tokens: verifier.tokens[0],
+        current=nullcontext,
         acquire=lambda: None,
         release=lambda: None,
     )
@@ -227,14 +228,14 @@ def test_ids_that_the_tokenizer_does_not_know():
 
 def interrupted_at(pass_number: int, **options) -> Generation:
     found = generation(bytes_of("hello 語, and so on"), **options)
-    step, calls = found.verifier.step, iter(range(100))
+    step, calls = found.verifier._run, iter(range(100))
 
     def interrupted(*args):
         if next(calls) == pass_number:
             raise KeyboardInterrupt
         return step(*args)
 
-    found.verifier.step = interrupted
+    found.verifier._run = interrupted
     return found
 
 

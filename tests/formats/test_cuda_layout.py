@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from gpu import DEVICES
 from w12_model import adversarial, gaussian, tensor_of
 
 from specpilot import _C
@@ -9,11 +10,6 @@ from specpilot.formats import cuda_layout
 
 CASES = adversarial()
 SHAPES = [(1, 1), (16, 64), (33, 70), (600, 129), (2050, 64), (4100, 65)]
-
-
-def devices():
-    gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-    return ["cpu", pytest.param("cuda", marks=gpu)]
 
 
 def weight(n, k):
@@ -27,7 +23,7 @@ def weight(n, k):
     return w.to(torch.bfloat16)
 
 
-@pytest.mark.parametrize("device", devices())
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_there_and_back(device, shape, assert_bits_equal):
     w = weight(*shape)

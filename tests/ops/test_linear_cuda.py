@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from gpu import needs_gpu
 
 from specpilot import _C, ops
 from specpilot.formats.run_layout import run_weight
 from specpilot.ref.embed import embed as embed_ref
 
-HAS_CUDA = any(name == "cuda" and runs for name, _, runs in _C.variants("linear"))
-pytestmark = pytest.mark.skipif(not HAS_CUDA, reason="linear: cuda needs a build with CUDA, and a GPU")
+pytestmark = needs_gpu
 BF16 = torch.bfloat16
 # Ragged ones; SmolLM2's; some whose plans cut rows of blocks into several pieces.
 SHAPES = [

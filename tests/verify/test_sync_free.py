@@ -10,6 +10,7 @@ import pytest
 import scripted
 import tiny_engines
 import torch
+from gpu import DEVICES
 from oracle import BLOCK, MAX_CONTEXT, Widths
 from scripted import PREFERENCE, Recorder
 from test_chain import first_seen, prompt_of
@@ -77,7 +78,7 @@ class Case:
             assert_bits_equal(got, want, f"{what}: drafter")
 
 
-@pytest.fixture(scope="module", params=tiny_engines.DEVICES)
+@pytest.fixture(scope="module", params=DEVICES)
 def case(request, saved):
     return Case(saved, device=request.param)
 
@@ -106,7 +107,7 @@ def test_ar_is_ar(case, assert_bits_equal):
 
 
 @pytest.mark.parametrize(("kind", "causal"), [("llama", True), ("qwen3", False), ("qwen3", True)])
-@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
 def test_widths_may_change_at_any_step(saved, kind, causal, device, assert_bits_equal):
     """Also to 1 for longer than a block; with drafters whose layers look one way, or both."""
     found = Case(saved, kind, causal, device)
@@ -179,7 +180,7 @@ def test_what_a_request_leaves_under_way_is_not_seen_by_the_next(case, assert_bi
                 case.check(result, policy, assert_bits_equal, f"after {pieces} pieces of {verify}")
 
 
-@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("block", [2, 8])
 def test_real_drafters_and_measured_widths(saved, block, device, tmp_path, monkeypatch):
     monkeypatch.setenv("SPECPILOT_CACHE", str(tmp_path / "cache"))
@@ -195,7 +196,7 @@ def test_real_drafters_and_measured_widths(saved, block, device, tmp_path, monke
     assert len(list((tmp_path / "cache").iterdir())) == 2  # costs of both kinds of steps
 
 
-@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
 def test_page_order_changes_no_bit(saved, device):
     """Pages scattered at random, with rejected drafts in all of them."""
     whole = Case(saved, device=device)
@@ -211,10 +212,10 @@ def test_page_order_changes_no_bit(saved, device):
     assert np.unique(engine._table.numpy[0, :64] // 32).tolist() == sorted(order[-2:])
 
 
-@pytest.mark.parametrize("device", tiny_engines.DEVICES)
+@pytest.mark.parametrize("device", DEVICES)
 def test_everything_lies_on_the_device_which_chooses_the_steps(saved, device):
     engine = scripted.engine_of(saved[0]["llama"], saved[1][True], device)
-    assert engine.sync_free == (device == "cuda") and engine.device.type == device
+    assert engine.sync_free == (device != "cpu") and engine.device == torch.device(device)
     engine.decode([1, 2, 3], max_new_tokens=20, verify="chain")
     parts = [
         engine._kv,
@@ -227,4 +228,4 @@ def test_everything_lies_on_the_device_which_chooses_the_steps(saved, device):
     ]
     parts += [engine.drafter._work, engine.drafter._block, engine.target]
     found = [t for p in parts for t in vars(p).values() if isinstance(t, torch.Tensor)]
-    assert len(found) > 30 and {t.device.type for t in found} == {device}
+    assert len(found) > 30 and {t.device for t in found} == {engine.device}

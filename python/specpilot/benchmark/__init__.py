@@ -129,7 +129,7 @@ class Session:
             try:
                 self._interleave(stage)
                 if self.config.check:
-                    check(self.report, self.config.target, self.new, stage)
+                    check(self.report, self.config.target, self.new, stage, self.config.device)
             except KeyboardInterrupt:
                 if not self.report.runs:
                     raise

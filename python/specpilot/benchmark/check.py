@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..devices import resolve
 from ..forcing import Answer, calibrate, stock_model, verdict
 from ..formats import open_checkpoint
 from .report import Report
@@ -12,14 +13,18 @@ CALIBRATION = 32  # answers that eps is measured on
 
 
 def check(
-    report: Report, target: str, max_new_tokens: int, stage: Callable[[str, int], Callable[[int], None]]
+    report: Report,
+    target: str,
+    max_new_tokens: int,
+    stage: Callable[[str, int], Callable[[int], None]],
+    device: str = "cpu",
 ) -> None:
-    """Judges every arm against stock transformers; arms with the same tokens share a verdict.
+    """Judges every arm against stock transformers on ``device``; arms with the same tokens share a verdict.
 
     ``stage(name, total)`` starts a stage of the progress display and gives its ``tick``.
     """
     with open_checkpoint(target) as checkpoint:
-        model = stock_model(checkpoint)
+        model = stock_model(checkpoint, resolve(device))
         stop_ids = checkpoint.eos_token_ids()
     reference = [r for r in report.runs if r.arm == report.reference]
     chosen = reference[:: -(-len(reference) // CALIBRATION)]  # spread over all sets

@@ -128,7 +128,7 @@ class Replay(Drafter):
     def follow(self, prompt: Sequence[int], continuation: Sequence[int], request: int) -> None:
         """The next request continues ``prompt`` with these tokens, which are the target's own; ``request`` numbers the draw."""
         text = np.array([*prompt, *continuation])
-        room, slots = self._ids.shape
+        slots, room = self.block_size - 1, self._room
         if len(text) > room:
             raise ValueError(
                 f"replay: {len(text)} tokens of prompt and continuation, expected {room} at most"
@@ -136,7 +136,7 @@ class Replay(Drafter):
         anchors = len(text) - len(prompt)
         drawn, margins = self.law.draw(request, anchors, self._seed)
         self.drawn = np.zeros(room, dtype=np.int64)
-        ids = np.zeros((room, slots), dtype=np.int32)
+        ids = np.zeros((len(self._ids), slots), dtype=np.int32)
         for i, right in enumerate(drawn.tolist()):
             start = len(prompt) + i
             row = text[start + 1 : start + 1 + slots]
@@ -149,10 +149,12 @@ class Replay(Drafter):
 
     def allocate(self, memory: Memory) -> None:
         self.inner.allocate(memory)
-        self._anchor = memory.rows(1)
-        on, slots = self._anchor.positions.device, self.block_size - 1
-        self._ids = torch.zeros(memory.max_context, slots, dtype=torch.int32, device=on)
-        self._margins = torch.zeros(memory.max_context, slots, device=on)
+        self.rows = self.inner.rows
+        on, slots = self.rows.block.positions.device, self.block_size - 1
+        self._room = memory.max_context
+        positions = self._room + self.block_size  # a step after the last token finds a row too
+        self._ids = torch.zeros(positions, slots, dtype=torch.int32, device=on)
+        self._margins = torch.zeros(positions, slots, device=on)
         self._own_ids, self._own_margins = torch.zeros_like(self._ids[0]), torch.zeros_like(self._margins[0])
 
     def place_context(self, start: int, n: int) -> None:
@@ -163,13 +165,12 @@ class Replay(Drafter):
 
     def place_block(self, start: int, anchor: int) -> None:
         self.inner.place_block(start, anchor)
-        self._anchor.place(start, 1)
 
     def draft(self, ids: Tensor, margins: Tensor) -> None:
-        n = ids.shape[0]
+        n, anchor = ids.shape[0], self.rows.block.positions[:1]
         self.inner.draft(self._own_ids[:n], self._own_margins[:n])
         for table, out in ((self._ids, ids), (self._margins, margins)):
-            _copy_row(table[:, :n], self._anchor.positions, out)
+            _copy_row(table[:, :n], anchor, out)
 
     @property
     def nbytes(self) -> int:

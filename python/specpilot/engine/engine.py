@@ -34,11 +34,15 @@ def buffer_bytes(
     layers: Sequence[tuple[int, LayerShape]], vocab: int, max_context: int, block: int, taps: int
 ) -> dict[str, int]:
     """What an engine allocates besides weights: ``layers`` are (count, shape) of the target and, if any, the drafter."""
-    chunk = chunk_rows(block, max_context)
-    kv = sum(KvCache.bytes_for(n, s.kv_heads, s.head_dim, max_context + block) for n, s in layers)
-    hidden = layers[0][1].hidden
-    work = sum(Work.bytes_for(s, chunk) for _, s in layers) + 2 * block * (vocab + hidden) * len(layers)
-    return {"KV cache": kv, "buffers": work + 2 * chunk * taps * hidden}
+    chunk, slots = chunk_rows(block, max_context), max_context + block
+    kv = sum(KvCache.bytes_for(n, s.kv_heads, s.head_dim, slots) for n, s in layers)
+    (_, target), *drafter = layers
+    rope = sum(2 * slots * s.head_dim for _, s in layers)
+    work = Work.bytes_for(target, chunk) + 2 * block * (vocab + target.hidden) * len(layers)
+    for n, s in drafter:  # a block's rows, and a chunk of context: its hidden states, K and V of all layers
+        work += Work.bytes_for(s, block) + 2 * chunk * (s.hidden + 2 * n * s.kv_heads * s.head_dim)
+    rows = 4 * slots + 20 * (chunk + len(drafter) * (chunk + 2 * block))
+    return {"KV cache": kv, "buffers": rope + work + rows + 2 * max(chunk, 2 * block) * taps * target.hidden}
 
 
 class DrafterMemory:
@@ -203,7 +207,7 @@ class Engine:
                     self.release()
 
             facts = self._cost_key and {**self._cost_key, "sync_free": sync_free}
-            costs = make() if facts is None else cost.stored(facts, widths, make)
+            costs = make() if facts is None else cost.stored(facts, self.device, widths, make)
             self._autos[sync_free] = Auto(costs, narrows=not sync_free)
         return self._autos[sync_free]
 

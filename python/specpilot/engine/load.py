@@ -17,7 +17,6 @@ from ..drafters.dflash_config import DFlashConfig
 from ..formats import Checkpoint, CheckpointError, open_checkpoint
 from ..formats.q8_weight import q8_bytes
 from ..loading import OnDevice, TensorSource
-from ..machine import machine_identity
 from ..models import MODELS, ModelConfig, Target
 from ..models.decoder import check_sizes, layer_shape
 from ..progress import bar
@@ -104,7 +103,7 @@ def load(
             checkpoint.tokenizer(),
             max_context=context,
             stop_ids=checkpoint.eos_token_ids(),
-            cost_key=_cost_key(where, checkpoint, drafts, weights, drafter_weights),
+            cost_key=_cost_key(checkpoint, drafts, weights, drafter_weights),
         )
 
 
@@ -181,12 +180,9 @@ def _plans(
 
 
 def _cost_key(
-    device: torch.device,
-    checkpoint: Checkpoint,
-    drafts: Checkpoint | None,
-    weights: str,
-    drafter_weights: str,
+    checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str, drafter_weights: str
 ) -> dict[str, Any]:
+    """What step times depend on besides the machine."""
     keep = (
         "hidden_size",
         "intermediate_size",
@@ -196,7 +192,6 @@ def _cost_key(
         "vocab_size",
     )
     return {
-        "machine": machine_identity(device),
         "target": {k: checkpoint.config.get(k) for k in keep},
         "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,
         "weights": weights,

@@ -13,6 +13,9 @@ import torch
 BITS = {"bf16": 16.0, "w12": 12.1, "q8": 8.5}
 CGROUP = Path("/sys/fs/cgroup")
 CPU = torch.device("cpu")
+KERNELS = (
+    512 << 20
+)  # bytes on a GPU: code, workspaces of kernels (80 MiB for attention, 66 for linear), captured graphs
 
 
 def weight_bytes(bf16_bytes: int, weights: str) -> int:
@@ -79,7 +82,11 @@ def plans(
     if device == CPU:
         return [MemoryPlan(CPU, parts, f"{smaller}, or a machine with more memory")]
     return [
-        MemoryPlan(device, parts, f"{smaller}, another GPU (device='cuda:N'), or device='cpu'"),
+        MemoryPlan(
+            device,
+            {**parts, "kernels": KERNELS},
+            f"{smaller}, another GPU (device='cuda:N'), or device='cpu'",
+        ),
         MemoryPlan(CPU, {"loading": loading}, "free some: tensors pass through it one at a time"),
     ]
 

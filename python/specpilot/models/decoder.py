@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .. import ops
 from ..formats.run_layout import Format
-from ..layers import Cache, LayerShape, Taps, run_layer
+from ..layers import Cache, LayerShape, Linear, Taps, run_layer
 from ..loading import Loader, TensorSource, check_shape
 from ..progress import ProgressCallback
 from .base import Target, TargetRows, Work
@@ -70,6 +70,7 @@ class DecoderTarget(Target):
             take.skip("lm_head.weight")  # some files keep a second copy
         else:
             self.head = take.table("lm_head", vocab, hidden)
+        self.head_linear = Linear(self.head)
         take.finish()
 
     def forward(self, rows: TargetRows, n: int, kv: Cache, work: Work, taps: Taps | None = None) -> None:
@@ -88,7 +89,7 @@ class DecoderTarget(Target):
         else:
             ops.gather_rows(work.hidden, index, final)
             ops.rmsnorm(final, self.norm, self.shape.eps, self.shape.norm_denom, final)
-        ops.linear(final, *self.head.args, None, None, work.logits[:n])
+        self.head_linear(final, work.logits[:n])
 
     @property
     def nbytes(self) -> int:
