@@ -78,6 +78,15 @@ __device__ inline void prefetch_l2(const void* from, uint32_t bytes) {
 __device__ inline void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+// cp.async counted by groups: this thread's copies since the last commit are one.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the `left` newest groups have arrived.
+template <int left>
+__device__ inline void wait_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+}
+// To the L2, a line of 128 bytes.
+__device__ inline void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // Ordinary accesses to shared memory before it come before bulk copies after it.
 __device__ inline void fence_bulk() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

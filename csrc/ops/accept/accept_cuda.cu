@@ -8,6 +8,7 @@
 // Roofline: 12 R bytes; in truth the latency of a launch and of three reads that wait for each other.
 #include <climits>
 
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/accept/accept.h"
 
@@ -19,6 +20,8 @@ __global__ void __launch_bounds__(kThreads) accept_kernel(const Params p) {
   extern __shared__ int32_t next[];
   __shared__ int64_t shared_length;
   const int64_t b = blockIdx.x;
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   const int32_t rows = static_cast<int32_t>(p.rows), begin = max(p.cu_rows[b], 0), end = min(p.cu_rows[b + 1], rows);
   const int32_t n = begin < end ? end - begin : 0;
   for (int32_t i = threadIdx.x; i < n; i += kThreads) next[i] = kNone;
@@ -49,6 +52,6 @@ __global__ void __launch_bounds__(kThreads) accept_kernel(const Params p) {
 
 void cuda::run(const Params& p) {
   const dim3 grid(static_cast<unsigned>(p.requests));
-  specpilot::cuda::launch("accept", accept_kernel, grid, kThreads, p.rows * sizeof(int32_t), p.stream, p);
+  specpilot::cuda::launch_early("accept", accept_kernel, grid, kThreads, p.rows * sizeof(int32_t), p.stream, p);
 }
 }  // namespace specpilot::accept

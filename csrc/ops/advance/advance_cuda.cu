@@ -5,6 +5,7 @@
 //   state   when everybody has read it                  one thread
 //
 // Values are made good where the contract says so: no index leaves its tensor.
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/advance/advance.h"
 
@@ -45,6 +46,8 @@ __device__ void put_anchor(const RowSet& set, int64_t request, int32_t token) {
 __global__ void __launch_bounds__(kThreads) advance_kernel(const Params p) {
   __shared__ int32_t first_stop;
   const int64_t b = blockIdx.x;
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   int32_t* state = p.state + b * kStateSize;
   const int32_t* emitted = p.emitted + b * p.max_path;
   const int32_t start = state[kStart], left = max(state[kLeft], 0), step = max(state[kStep], 0);
@@ -93,6 +96,7 @@ __global__ void __launch_bounds__(kThreads) advance_kernel(const Params p) {
 }  // namespace
 
 void cuda::run(const Params& p) {
-  specpilot::cuda::launch("advance", advance_kernel, dim3(static_cast<unsigned>(p.requests)), kThreads, 0, p.stream, p);
+  specpilot::cuda::launch_early("advance", advance_kernel, dim3(static_cast<unsigned>(p.requests)), kThreads, 0, p.stream,
+                                p);
 }
 }  // namespace specpilot::advance

@@ -9,6 +9,7 @@
 // Roofline: 2 R V bytes, often from the L2, where the head has just put them; a lone row is bound by the reach of 8 SMs.
 #include <cooperative_groups.h>
 
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/argmax/argmax.h"
 
@@ -84,6 +85,8 @@ __global__ void SP_CLUSTER(kBlocks) __launch_bounds__(kThreads) argmax_kernel(co
   __shared__ Partial warps[kWarps];
   const int64_t r = blockIdx.x / kBlocks;
   const int thread = threadIdx.x, rank = blockIdx.x % kBlocks, warp = thread / 32, lane = thread % 32;
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   constexpr int parts = kBlocks;
 #else
@@ -112,6 +115,6 @@ __global__ void SP_CLUSTER(kBlocks) __launch_bounds__(kThreads) argmax_kernel(co
 
 void cuda::run(const Params& p) {
   const dim3 grid(static_cast<unsigned>(p.rows * kBlocks));
-  specpilot::cuda::launch("argmax", argmax_kernel, grid, kThreads, 0, p.stream, p);
+  specpilot::cuda::launch_early("argmax", argmax_kernel, grid, kThreads, 0, p.stream, p);
 }
 }  // namespace specpilot::argmax

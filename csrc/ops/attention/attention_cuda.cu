@@ -7,243 +7,293 @@
 //   K  word [d / 2][key]   dims 2i, 2i + 1 of a key      } = B fragments of mma.m16n8k16, as the cache stores them;
 //   V  word [key / 2][d]   a dim of keys 2i, 2i + 1      } row strides = 8 (mod 32) words: no bank conflicts
 //   Q  word [m][d / 2],  P word [m][key / 2]               A fragments; row strides = 4 odd (mod 32) words
-//   S  fp32 [m][key]       lies where K was; P replaces it row by row
 //
-// Every split leaves a record {o[Dp], m, l} in the workspace and fold_kernel folds a row's records in order; with blocks enough
-// without split-K, a block walks all splits in order and keeps one record a row, with the same formula and so the same bits.
-// Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows, plus 8 (Dp + 2) bytes a row, head and split.
+// The keys of a block's next split are under way from when the scores of the present one are done, its values from when those of the
+// present one are:
+//
+//   copies     K0 V0 . . . . K1 . . . . V1 . . . . K2 . . . . V2
+//   block            scores 0 | exp, P V 0 |  scores 1 | exp, P V 1 | …
+//
+// Every split leaves a record, and the records are folded in order by whoever completes a segment of them (attention_fold.cuh). With
+// blocks enough without split-K (kWalk) a block takes all splits in order and keeps the state in registers, with the same formula
+// and so the same bits.
+// Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows, plus 8 (Dp + 2) bytes a row, head and split, in the L2.
 #include <algorithm>
-#include <climits>
 
 #include "core/cuda_launch.cuh"
 #include "ops/attention/attention_fold.cuh"
-#include "ops/attention/attention_stage.cuh"
+#include "ops/attention/attention_tile.cuh"
 
 namespace specpilot::attention {
 namespace {
-template <int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) split_kernel(const Params p, const Plan plan) {
-  constexpr int kWarpsOfTile = kWarps / kTiles, kColumns = 2 * kTiles;  // 8-wide column tiles of a warp
+template <class S, bool kWalk>
+__global__ void __launch_bounds__(S::kThreads, 2)
+    attention_kernel(const __grid_constant__ Params p, const __grid_constant__ Plan plan) {
   extern __shared__ uint4 dynamic[];
-  __shared__ Seen seen[kMaxVectors];
-  __shared__ float state_m[kMaxVectors], state_l[kMaxVectors], weight_old[kMaxVectors], weight_new[kMaxVectors];
+  __shared__ Seen seen[S::kVectors];
+  __shared__ Common common;
+  __shared__ Exchange<S> exchange;
   __shared__ __align__(16) int slots[kSplitKeys];
-  __shared__ int common[5];
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = static_cast<int>(p.dim_padded);
-  const int first_row = blockIdx.x * plan.tile_rows, rows = min(plan.tile_rows, plan.rows - first_row);
+  __shared__ uint32_t valid[2][kSplitKeys / 32];  // which keys have a slot, in turns
+  __shared__ int due;                             // segment that is the block's to fold, or -1
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, dim = static_cast<int>(p.dim_padded);
   const int kv_head = blockIdx.y / plan.head_blocks, first_in_group = blockIdx.y % plan.head_blocks * plan.heads;
-  const int group = static_cast<int>(p.q_heads / p.kv_heads), heads = min(plan.heads, group - first_in_group);
-  const int first_head = kv_head * group + first_in_group, vectors = rows * heads;
+  const int group = static_cast<int>(p.q_heads / p.kv_heads), first_row = blockIdx.x * plan.tile_rows;
+  const Tile tile{first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
+                  min(plan.heads, group - first_in_group)};
+  const Records records{plan, p.q_heads, dim};
 
   const int q_stride = dim / 2 + 4, v_stride = dim + 8;
   uint32_t* keys = reinterpret_cast<uint32_t*>(dynamic);
-  float* scores = reinterpret_cast<float*>(keys);
-  uint32_t* values = keys + max(dim / 2 * kKeyStride, 16 * kTiles * kScoreStride);
+  uint32_t* values = keys + dim / 2 * kKeyStride;
   uint32_t* query = values + kSplitKeys / 2 * v_stride;
+  uint32_t* weights = query + S::kVectors * q_stride;
+  static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
+  const auto fold = [&](int segment, bool last) {
+    fold_segment<S>(p, tile, records, seen, segment, last, reinterpret_cast<float4*>(weights));
+  };
 
-  // What the rows of the tile have in common: splits before `together` show all rows that reach them the same keys.
-  if (threadIdx.x < rows) seen[threadIdx.x] = see(p, plan.first_row + first_row + threadIdx.x);
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
+  if (thread < tile.rows) seen[thread] = see(p, plan.first_row + first_row + thread);
   __syncthreads();
   if (warp == 0) {
-    int low = INT_MAX, high = 0, request_low = INT_MAX, request_high = -1, bare = INT_MAX, prefix = 0;
-    for (int r = lane; r < rows; r += 32) {
-      const Seen s = seen[r];
-      if (s.total == 0) continue;
-      low = min(low, s.total), high = max(high, s.total), prefix = max(prefix, s.prefix);
-      request_low = min(request_low, s.request), request_high = max(request_high, s.request);
-      if (s.total > s.prefix) bare = min(bare, s.prefix / kSplitKeys);
-    }
-    low = __reduce_min_sync(~0u, low), high = __reduce_max_sync(~0u, high), prefix = __reduce_max_sync(~0u, prefix);
-    request_low = __reduce_min_sync(~0u, request_low), request_high = __reduce_max_sync(~0u, request_high);
-    bare = __reduce_min_sync(~0u, bare);
-    const int splits = (high + kSplitKeys - 1) / kSplitKeys;
-    if (lane == 0) {
-      common[0] = low, common[1] = prefix, common[2] = splits, common[3] = request_low;
-      common[4] = request_low == request_high ? min(bare, splits) : 0;
-    }
+    const Common c = common_of(seen, tile.rows, lane);
+    if (lane == 0) common = c, due = -1;
   }
   __syncthreads();
-  const int low = common[0], prefix = common[1], request = common[3], together = common[4];
-  const int items = together + (common[2] - together) * rows;
-  if (blockIdx.z >= items) return;
+  const Items items{seen, tile.rows, static_cast<int>(gridDim.z), common};
+  const int last_segment = max(common.splits - 1, 0) / kSegment;
+  Piece now = items.at(blockIdx.z);
+  if (!kWalk && now.item == items.count()) {
+    if (items.count() == 0 && blockIdx.z == 0) fold(0, true);  // zeros
+    return;
+  }
 
   const bool q_aligned = reinterpret_cast<uintptr_t>(p.q) % 4 == 0;
-  for (int m = warp; m < 16 * kTiles; m += kWarps) {
-    const int64_t vector = int64_t{plan.first_row + first_row + m / heads} * p.q_heads + first_head + m % heads;
-    for (int i = lane; i < dim / 2; i += 32)
-      query[m * q_stride + i] = m < vectors ? load_word(p.q + vector * dim + 2 * i, q_aligned) : 0;
-  }
-  const auto record = [&](int m, int split) {
-    const int64_t vector = int64_t{first_row + m / heads} * p.q_heads + first_head + m % heads;
-    return workspace + (vector * plan.slots + (plan.slots == 1 ? 0 : split)) * (dim + 2);
-  };
+  for (int m = warp; m < S::kVectors; m += S::kWarps)
+    for (int i = lane; i < dim / 2; i += 32) {
+      const bf16* q = p.q + ((plan.first_row + tile.row(m)) * p.q_heads + tile.head(m)) * dim + 2 * i;
+      query[m * q_stride + i] = m < tile.vectors() ? load_word(q, q_aligned) : 0;
+    }
   const auto bits = reinterpret_cast<uintptr_t>(p.k_cache) | reinterpret_cast<uintptr_t>(p.v_cache);
   const Cache cache{p, kv_head, bits % 16 == 0};
-
-  // One split for rows [begin, end) of the tile. False: nothing done, the rows must be taken one by one.
-  const auto attend = [&](int split, int begin, int end) {
-    const int first = split * kSplitKeys, m_begin = begin * heads, m_end = end * heads;
-    const int tile = warp % kTiles, column = warp / kTiles * kColumns;
-    const bool mine = tile * 16 < m_end && tile * 16 + 16 > m_begin;
-    const bool alone = end == begin + 1;
-    if (threadIdx.x < kSplitKeys) {
-      const Seen s = alone ? seen[begin] : Seen{request, prefix, 0, prefix};
-      const int position = first + threadIdx.x;
-      int slot = -1;
-      if (position < s.prefix)
-        slot = p.slot_table[s.request * p.ld_table + position];
-      else if (position < s.total)
-        slot = p.tail_slots[s.tail + (position - s.prefix)];
-      slots[threadIdx.x] = slot >= 0 && slot < p.slot_count ? slot : -1;
+  const auto find_slot = [&](const Piece& piece) {
+    return thread < kSplitKeys && piece.item < items.count() ? items.slot(p, piece, thread) : -1;
+  };
+  const auto tell_slot = [&](int slot, int turn) {  // then a barrier
+    if (thread >= kSplitKeys) return;
+    slots[thread] = slot;
+    const uint32_t found = __ballot_sync(~0u, slot >= 0);
+    if (lane == 0) valid[turn % 2][warp] = found;
+  };
+  const auto stage_keys = [&](const Piece& piece) {
+    if (piece.item < items.count()) cache.stage_keys(keys, slots, warp, S::kWarps, lane);
+    specpilot::cuda::commit_copies();  // behind the end empty, so that counting them stays simple
+  };
+  const auto stage_values = [&](const Piece& piece) {
+    if (piece.item < items.count()) cache.stage_values(values, v_stride, slots, warp, S::kWarps, lane);
+    specpilot::cuda::commit_copies();
+  };
+  // Whole block. Its turn to fold: a segment, and those after it that wait for nothing else.
+  int* counters = arrived + (int64_t{blockIdx.x} * gridDim.y + blockIdx.y) * ((plan.slots + kSegment - 1) / kSegment);
+  const auto arrive_at = [&](int segment) {  // one warp
+    const int begin = segment * kSegment, expected = items.of_splits(begin, min(begin + kSegment, common.splits), lane);
+    if (lane == 0) due = arrive(counters + segment, expected + (segment > 0)) ? segment : -1;
+  };
+  const auto fold_what_is_due = [&] {
+    for (int segment = due; segment >= 0; segment = due) {
+      fold(segment, segment == last_segment);
+      __syncthreads();
+      if (warp == 0) {
+        if (segment < last_segment)
+          arrive_at(segment + 1);
+        else if (lane == 0)
+          due = -1;
+      }
+      __syncthreads();
     }
-    __syncthreads();
-    cache.stage_keys(keys, slots, warp, lane);
-    commit_copies();
-    cache.stage_values(values, v_stride, slots, warp, lane);
-    commit_copies();
-    wait_copies<1>();
-    __syncthreads();
+  };
 
-    float acc[kColumns][4] = {};
-    if (mine)
-      for (int d = 0; d < dim; d += 16) {
-        uint32_t a[4];
-        load_a(a, query + tile * 16 * q_stride, q_stride, d, lane);
-        const uint32_t* b = keys + (d / 2 + lane % 4) * kKeyStride + column * 8 + lane / 4;
+  TileProduct<S> product(exchange, warp, lane);
+  int row[2], total[2];  // of the tile's rows g, g + 8
+  float n[2] = {-INFINITY, -INFINITY}, l[2] = {}, state[kWalk ? S::kChunks : 1][4][4] = {};
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) mma(acc[c], a, b[c * 8], b[c * 8 + 4 * kKeyStride]);
-      }
-    wait_copies<0>();
-    __syncthreads();
-    if (mine)
+  for (int half = 0; half < 2; ++half) {
+    const int m = product.row(half);
+    row[half] = m / tile.heads, total[half] = m < tile.vectors() ? seen[row[half]].total : 0;
+  }
+
+  tell_slot(find_slot(now), 0);
+  __syncthreads();
+  stage_keys(now);
+  stage_values(now);
+  for (int turn = 0; now.item < items.count(); ++turn) {
+    Piece next = items.after(now);
+    const int next_slot = find_slot(next);
+    specpilot::cuda::wait_copies<1>();
+    __syncthreads();  // keys are there
+    if (!kWalk) fold_what_is_due();
+
+    const int first = now.first_key(), m_begin = now.begin * tile.heads, m_end = now.end * tile.heads;
+    const bool mine = product.tile() * 16 < m_end && product.tile() * 16 + 16 > m_begin;
+    int visible[2];
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        float* s = scores + (tile * 16 + lane / 4) * kScoreStride + (column + c) * 8 + lane % 4 * 2;
-        *reinterpret_cast<float2*>(s) = make_float2(acc[c][0], acc[c][1]);
-        *reinterpret_cast<float2*>(s + 8 * kScoreStride) = make_float2(acc[c][2], acc[c][3]);
-      }
+    for (int half = 0; half < 2; ++half)
+      visible[half] = row[half] >= now.begin && row[half] < now.end ? max(total[half] - first, 0) : 0;
+    if (mine) {
+      product.scores(query, keys, dim);
+      product.tell_tops(p.scale, visible, valid[turn % 2]);
+    }
+    tell_slot(next_slot, turn + 1);
     // A key that some rows do not see meets them with e = 0, which hides its value only if that is an ordinary number.
-    bool wild = false;
-    if (!alone)
-      for (int pair = max(low - first, 0) / 2 + warp; pair < kSplitKeys / 2; pair += kWarps)
+    if (!now.alone() && common.low < first + kSplitKeys) {
+      specpilot::cuda::wait_copies<0>();
+      __syncthreads();
+      bool wild = false;
+      for (int pair = max(common.low - first, 0) / 2 + warp; pair < kSplitKeys / 2; pair += S::kWarps)
         for (int d = lane; d < dim; d += 32) {
           const uint32_t v = values[pair * v_stride + d] & 0x7fff7fffu;
           wild |= (v & 0xffffu) >= 0x5f80u || v >> 16 >= 0x5f80u;  // 2^64
         }
-    if (__syncthreads_or(wild)) return false;
-
-    for (int m = m_begin + warp; m < m_end; m += kWarps) {
-      const int visible = seen[m / heads].total - first;
-      if (visible <= 0) continue;
-      float* s = scores + m * kScoreStride;
-      float e[4], top = -INFINITY;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = lane + 32 * i;
-        e[i] = p.scale * s[key];
-        if (key < visible && slots[key] >= 0) top = fmaxf(top, e[i]);
+      if (__syncthreads_or(wild)) {
+        if (thread == 0) due = -1;
+        now = items.apart(now);
+        tell_slot(find_slot(now), turn + 1);
+        __syncthreads();
+        stage_keys(now);
+        stage_values(now);
+        continue;
       }
-#pragma unroll
-      for (int half = 16; half > 0; half /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, half));
-      __syncwarp();  // every lane has read its scores: P takes their place
-      float sum = 0.0f;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = lane + 32 * i;
-        e[i] = key < visible && slots[key] >= 0 ? exp_f32(e[i] - top) : 0.0f;
-        sum = sum + e[i];
-        reinterpret_cast<bf16*>(s)[key] = to_bf16(e[i]);
-      }
-#pragma unroll
-      for (int half = 16; half > 0; half /= 2) sum = sum + __shfl_xor_sync(~0u, sum, half);
-      if (lane == 0) {
-        const bool fresh = split == 0 || plan.slots > 1;
-        const Weights w = weigh(fresh ? -INFINITY : state_m[m], top, sum);
-        state_m[m] = w.n;
-        state_l[m] = std::fma(fresh ? 0.0f : state_l[m], w.a, sum * w.b);
-        weight_old[m] = fresh ? -1.0f : w.a, weight_new[m] = w.b;
-        *reinterpret_cast<float2*>(record(m, split) + dim) = make_float2(state_m[m], state_l[m]);
-      }
+    } else {
+      __syncthreads();  // tops are told, keys are read
     }
-    __syncthreads();
+    stage_keys(next);
+    if (mine) product.exponentials(weights);
+    specpilot::cuda::wait_copies<1>();
+    __syncthreads();  // values are there, and P
 
-    for (int base = column; mine && base < dim / 8; base += kWarpsOfTile * kColumns) {
-      __syncwarp();
-      float o[kColumns][4] = {};
-#pragma unroll 2
-      for (int key = 0; key < kSplitKeys; key += 16) {
-        uint32_t a[4];
-        load_a(a, keys + tile * 16 * kScoreStride, kScoreStride, key, lane);
-        const uint32_t* b = values + (key / 2 + lane % 4) * v_stride + base * 8 + lane / 4;
-#pragma unroll
-        for (int c = 0; c < kColumns; ++c)
-          if (base + c < dim / 8) mma(o[c], a, b[c * 8], b[c * 8 + 4 * v_stride]);
-      }
+    if (mine) {
+      float a[2] = {}, b[2] = {};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int m = tile * 16 + half * 8 + lane / 4;
-        if (m < m_begin || m >= m_end || seen[m / heads].total <= first) continue;
-        float* to = record(m, split) + base * 8 + lane % 4 * 2;
-        const float a = weight_old[m], b = weight_new[m];
+        const float sum = product.sum(half);
+        if (visible[half] == 0) continue;
+        if constexpr (kWalk) {
+          const Weights w = weigh(n[half], product.top(half), sum);
+          n[half] = w.n, a[half] = w.a, b[half] = w.b;
+          l[half] = std::fma(l[half], w.a, sum * w.b);
+        } else if (product.part() == 0 && lane % 4 == 0) {
+          __stcg(records.softmax(tile, product.row(half), now.split), make_float2(product.top(half), sum));
+        }
+      }
 #pragma unroll
-        for (int c = 0; c < kColumns; ++c) {
-          if (base + c >= dim / 8) break;
-          float2* x = reinterpret_cast<float2*>(to + c * 8);
-          const float2 old = a < 0.0f ? make_float2(0.0f, 0.0f) : *x;
-          const float weight = a < 0.0f ? 0.0f : a;
-          *x = make_float2(std::fma(old.x, weight, o[c][2 * half] * b), std::fma(old.y, weight, o[c][2 * half + 1] * b));
+      for (int c = 0; c < S::kChunks; ++c) {
+        const int chunk = product.part() + c * S::kParts;
+        if (chunk * 32 >= dim) break;
+        float o[4][4];
+        product.values(o, weights, values, v_stride, chunk);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if (visible[half] == 0) continue;
+          float* to = records.o(tile, product.row(half), now.split) + chunk * 32 + lane % 4 * 2;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float x = o[i][2 * half], y = o[i][2 * half + 1];
+            if constexpr (kWalk) {
+              float* s = &state[c][i][2 * half];
+              s[0] = std::fma(s[0], a[half], x * b[half]), s[1] = std::fma(s[1], a[half], y * b[half]);
+            } else {
+              __stcg(reinterpret_cast<float2*>(to + i * 8), make_float2(x, y));
+            }
+          }
         }
       }
     }
-    return true;
-  };
+    __syncthreads();  // values are read, records are left
+    stage_values(next);
+    if (!kWalk && warp == 0) {
+      if (next.item != now.item)
+        arrive_at(now.split / kSegment);
+      else if (lane == 0)
+        due = -1;
+    }
+    now = next;
+  }
 
-  for (int item = blockIdx.z; item < items; item += gridDim.z) {
-    const bool shared = item < together;
-    const int split = shared ? item : together + (item - together) / rows;
-    if (shared && attend(split, 0, rows)) continue;
-    const int only = (item - together) % rows;
-    for (int r = shared ? 0 : only; r < (shared ? rows : only + 1); ++r)
-      if (seen[r].total > split * kSplitKeys) attend(split, r, r + 1);
+  if constexpr (kWalk) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int m = product.row(half);
+      if (m >= tile.vectors()) continue;
+      bf16* out = p.out + (plan.first_row + tile.row(m)) * p.ld_out + tile.head(m) * p.dim;
+#pragma unroll
+      for (int c = 0; c < S::kChunks; ++c)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            if (const int d = (product.part() + c * S::kParts) * 32 + i * 8 + lane % 4 * 2 + j; d < p.dim)
+              out[d] = finished(state[c][i][2 * half + j], l[half]);
+    }
+  } else {
+    __syncthreads();
+    fold_what_is_due();
   }
 }
 
+struct Device {
+  int processors, most_shared;
+
+  static Device current() {
+    int device = 0;
+    Device d{};
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&d.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    return d;
+  }
+};
+
+template <int kTiles>
+void run_tiles(const Params& p, const Device& device) {
+  using S = Shape<kTiles>;
+  const int64_t group = p.q_heads / p.kv_heads, heads = std::min<int64_t>(group, S::kVectors),
+                tile_rows = S::kVectors / heads;
+  const int64_t head_blocks = (group + heads - 1) / heads, y = p.kv_heads * head_blocks;
+  const int64_t slots = std::max<int64_t>(1, (p.ld_table + p.tail_count + kSplit - 1) / kSplit);
+  const int64_t segments = (slots + kSegment - 1) / kSegment;
+  const int64_t row = slots * p.q_heads * (p.dim_padded + 2);  // floats of its records
+  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= device.processors || row * tile_rows > kWorkspace ||
+                    y * segments > kMaxCounters;
+  const int64_t room = std::min(kWorkspace / row, kMaxCounters / (y * segments) * tile_rows) / tile_rows * tile_rows;
+  const int64_t pass = walk ? p.rows : std::min(p.rows, room);
+
+  const auto kernel = walk ? attention_kernel<S, true> : attention_kernel<S, false>;
+  const size_t bytes = 4 * S::words(p.dim_padded);
+  specpilot::cuda::allow_shared("attention", kernel, bytes);
+  int on_processor = 1;
+  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_processor, kernel, S::kThreads, bytes);
+  for (int64_t first = 0; first < p.rows; first += pass) {
+    const int64_t rows = std::min(pass, p.rows - first), x = (rows + tile_rows - 1) / tile_rows;
+    const int64_t fill = device.processors * on_processor / (x * y);  // blocks that share the splits of a tile
+    const int64_t z = walk ? 1 : std::clamp<int64_t>(fill, 1, std::min<int64_t>(slots * tile_rows, 65535));
+    const Plan plan{static_cast<int>(first), static_cast<int>(rows),        static_cast<int>(tile_rows),
+                    static_cast<int>(heads), static_cast<int>(head_blocks), static_cast<int>(slots)};
+    const dim3 grid(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+    specpilot::cuda::launch_early("attention", kernel, grid, S::kThreads, bytes, p.stream, p, plan);
+  }
+}
 }  // namespace
 
 void cuda::run(const Params& p) {
   if (p.rows == 0) return;
-  int device = 0, processors = 0, most_shared = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  constexpr int64_t kStatic = 4096;  // more than split_kernel's own arrays
-  const int64_t group = p.q_heads / p.kv_heads;
-  int tiles = kMaxTiles;
-  while (tiles > 1 && (8 * tiles >= p.rows * group || 4 * shared_words(tiles, p.dim_padded) + kStatic > most_shared))
-    tiles /= 2;
-  const int64_t heads = std::min<int64_t>(group, 16 * tiles), tile_rows = 16 * tiles / heads;
-  const int64_t head_blocks = (group + heads - 1) / heads, y = p.kv_heads * head_blocks;
-  const int64_t splits = std::max<int64_t>(1, (p.ld_table + p.tail_count + kSplit - 1) / kSplit);
-  const int64_t vector = p.q_heads * (p.dim_padded + 2);  // floats of a row's records of one split
-  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= 2 * processors || splits * vector > kWorkspace;
-  const int64_t slots = walk ? 1 : splits;
-  int64_t pass = std::min(p.rows, kWorkspace / (slots * vector));
-  SP_CHECK(pass > 0, "attention: ", p.q_heads, " heads of ", p.dim, " are more than the workspace holds");
-  if (pass < p.rows && pass > tile_rows) pass -= pass % tile_rows;
-
-  const auto kernel = tiles == 1 ? split_kernel<1> : tiles == 2 ? split_kernel<2> : split_kernel<4>;
-  const size_t bytes = 4 * shared_words(tiles, p.dim_padded);
-  specpilot::cuda::allow_shared("attention", kernel, bytes);
-  for (int64_t first = 0; first < p.rows; first += pass) {
-    const int64_t rows = std::min(pass, p.rows - first), x = (rows + tile_rows - 1) / tile_rows;
-    const int64_t fill = (4 * processors + x * y - 1) / (x * y);  // blocks that share the splits of a tile
-    const int64_t z = walk ? 1 : std::min<int64_t>({fill, splits * tile_rows, 65535});
-    const Plan plan{static_cast<int>(first), static_cast<int>(rows),        static_cast<int>(tile_rows),
-                    static_cast<int>(heads), static_cast<int>(head_blocks), static_cast<int>(slots)};
-    const dim3 grid(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
-    specpilot::cuda::launch("attention", kernel, grid, kThreads, bytes, p.stream, p, plan);
-    const dim3 vectors(static_cast<unsigned>(rows), static_cast<unsigned>(p.q_heads));
-    specpilot::cuda::launch("attention", fold_kernel, vectors, kFoldThreads, 0, p.stream, p, plan);
-  }
+  const Device device = Device::current();
+  // Rows of a request mostly stand together, and tiles of one request share its keys.
+  const int64_t vectors = (p.rows + p.requests - 1) / std::max<int64_t>(p.requests, 1) * (p.q_heads / p.kv_heads);
+  const auto fits = [&](int64_t words) { return 4 * words + 8192 <= device.most_shared; };  // and a block's own arrays
+  if (vectors > 32 && fits(Shape<4>::words(p.dim_padded))) return run_tiles<4>(p, device);
+  if (vectors > 16 && fits(Shape<2>::words(p.dim_padded))) return run_tiles<2>(p, device);
+  run_tiles<1>(p, device);
 }
 }  // namespace specpilot::attention

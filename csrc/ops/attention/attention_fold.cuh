@@ -1,38 +1,55 @@
-// What a row of attention sees, the records that splits leave, and the fold of a row's records in the order of its splits.
+// The records that splits leave, and the fold of a row's records in the order of its splits.
+//
+// Splits come in segments of kSegment. Whoever brings the last record of a segment folds it, if the segments before it are folded;
+// else whoever folds the one before it does. So most of the fold happens while other splits are under way:
+//
+//   arrivals at a segment   its items, and from the second on the fold of the segment before it
+//   state between segments  lies where the first record of the segment was
 #pragma once
 #include "core/bf16.h"
-#include "ops/attention/attention.h"
+#include "ops/attention/attention_rows.cuh"
 
 namespace specpilot::attention {
 namespace {
 constexpr int64_t kWorkspace = 20 << 20;  // floats: 80 MiB
+constexpr int kSegment = 16;              // splits
+constexpr int64_t kMaxCounters = 1 << 16;
 
-// Records of the launch under way. One for the process and device: calls on several streams must not overlap.
+// Records of the launch under way, and who has arrived. One for the process and device: calls on several streams must not overlap.
 __device__ __align__(16) float workspace[kWorkspace];
+__device__ int arrived[kMaxCounters];  // zero between launches
 
 struct Plan {
   int first_row, rows;  // of this launch
   int tile_rows;        // rows of a tile
   int heads;            // q heads of a block, at most
   int head_blocks;      // blocks that share the q heads of a kv head
-  int slots;            // records of a row and head; 1: one that is folded into
+  int slots;            // records of a row and head
 };
 
-// What a row sees; whatever is out of range is not seen.
-struct Seen {
-  int request, prefix, tail, total;
+// Query vectors of a block: m = row * heads + head.
+struct Tile {
+  int first_row, rows, first_head, heads;  // row: of this launch
+
+  __device__ int vectors() const { return rows * heads; }
+  __device__ int64_t row(int m) const { return first_row + m / heads; }
+  __device__ int64_t head(int m) const { return first_head + m % heads; }
 };
 
-__device__ Seen see(const Params& p, int64_t row) {
-  Seen s{p.request[row], 0, 0, 0};
-  if (s.request < 0 || s.request >= p.requests) return s;
-  s.prefix = static_cast<int>(min(max(int64_t{p.prefix[row]}, int64_t{0}), p.ld_table));
-  s.total = s.prefix;
-  if (!p.tail_begin) return s;
-  const int begin = p.tail_begin[row], end = p.tail_begin[row + 1];
-  if (begin >= 0 && begin <= end && end <= p.tail_count) s.tail = begin, s.total += end - begin;
-  return s;
-}
+// Record of a vector and split: o [Dp]; maximum and sum.
+struct Records {
+  const Plan& plan;
+  int64_t heads;
+  int dim;
+
+  __device__ int64_t index(const Tile& tile, int m, int split) const {
+    return (tile.row(m) * heads + tile.head(m)) * plan.slots + split;
+  }
+  __device__ float* o(const Tile& tile, int m, int split) const { return workspace + index(tile, m, split) * dim; }
+  __device__ float2* softmax(const Tile& tile, int m, int split) const {
+    return reinterpret_cast<float2*>(workspace + plan.rows * heads * plan.slots * dim) + index(tile, m, split);
+  }
+};
 
 // The fold's weights of the state so far (maximum n) and of a split; a split without visible keys (l = 0) changes nothing.
 struct Weights {
@@ -44,49 +61,70 @@ __device__ Weights weigh(float n, float m, float l) {
   return {top, exp_f32(n - top), exp_f32(m - top)};
 }
 
-// A block folds the records of one row and head; thread i holds dims i and i + 128.
-constexpr int kFoldThreads = 128;
-__global__ void __launch_bounds__(kFoldThreads) fold_kernel(const Params p, const Plan plan) {
-  __shared__ float old[kFoldThreads], fresh[kFoldThreads], sums[kFoldThreads], tops[kFoldThreads / 32];
-  const int64_t row = plan.first_row + blockIdx.x, head = blockIdx.y;
-  const int t = threadIdx.x, dim = static_cast<int>(p.dim_padded), size = dim + 2;
-  const int keys = see(p, row).total, count = min(static_cast<int>((keys + kSplit - 1) / kSplit), plan.slots);
-  const float* records = workspace + (blockIdx.x * p.q_heads + head) * plan.slots * size;
-  float n = -INFINITY, l = 0.0f, o[2] = {};
-  for (int first = 0; first < count; first += kFoldThreads) {
-    float m = -INFINITY, sum = 0.0f;
-    if (first + t < count) {
-      const float2 x = *reinterpret_cast<const float2*>(records + int64_t{first + t} * size + dim);
-      m = x.x, sum = x.y;
-    }
-    float top = m;  // running maximum over the splits: a scan, as max has no order
-    for (int step = 1; step < 32; step *= 2) {
+__device__ bf16 finished(float o, float l) { return l == 0.0f ? bf16{0} : to_bf16(o / l + 0.0f); }
+
+// One thread, after a barrier of its block: what the block has written is there for whoever finds all arrivals. True for the last.
+__device__ bool arrive(int* counter, int expected) {
+  __threadfence();
+  if (atomicAdd(counter, 1) + 1 != expected) return false;
+  *counter = 0;
+  __threadfence();
+  return true;
+}
+
+// A block folds a segment of all its vectors into their state, and the last one into `out`. weights: float4 [vectors, kSegment] of
+// shared memory.
+template <class S>
+__device__ void fold_segment(const Params& p, const Tile& tile, const Records& records, const Seen* seen, int segment,
+                             bool last, float4* weights) {
+  const int first = segment * kSegment, before = first - kSegment, lane = threadIdx.x % 32;
+  const auto splits = [&](int m) { return min(seen[m / tile.heads].splits() - first, kSegment); };
+  for (int m = threadIdx.x / 32; m < tile.vectors(); m += S::kWarps) {
+    float2 x = make_float2(-INFINITY, 0.0f), state = x;
+    if (lane < splits(m)) x = __ldcg(records.softmax(tile, m, first + lane));
+    if (segment > 0) state = __ldcg(records.softmax(tile, m, before));
+    float top = x.x;  // running maximum over the splits: a scan, as max has no order
+    for (int step = 1; step < kSegment; step *= 2) {
       const float other = __shfl_up_sync(~0u, top, step);
-      if (t % 32 >= step) top = fmaxf(top, other);
+      if (lane >= step) top = fmaxf(top, other);
     }
-    float before = __shfl_up_sync(~0u, top, 1);
-    if (t % 32 == 0) before = -INFINITY;
-    if (t % 32 == 31) tops[t / 32] = top;
-    __syncthreads();
-    before = fmaxf(before, n);
-    for (int w = 0; w < kFoldThreads / 32; ++w) {
-      if (w < t / 32) before = fmaxf(before, tops[w]);
-      n = fmaxf(n, tops[w]);
-    }
-    const Weights w = weigh(before, m, sum);
-    old[t] = w.a, fresh[t] = w.b, sums[t] = sum;
-    __syncthreads();
-    const float* from = records + int64_t{first} * size + t;
-#pragma unroll 8
-    for (int s = 0; s < min(kFoldThreads, count - first); ++s, from += size) {
-      l = std::fma(l, old[s], sums[s] * fresh[s]);
-      if (t < dim) o[0] = std::fma(o[0], old[s], from[0] * fresh[s]);
-      if (t + kFoldThreads < dim) o[1] = std::fma(o[1], old[s], from[kFoldThreads] * fresh[s]);
-    }
-    __syncthreads();
+    float so_far = __shfl_up_sync(~0u, top, 1);
+    so_far = lane == 0 ? state.x : fmaxf(so_far, state.x);
+    const Weights w = weigh(so_far, x.x, x.y);
+    const float n = fmaxf(__shfl_sync(~0u, top, kSegment - 1), state.x);
+    if (lane < kSegment) weights[m * kSegment + lane] = make_float4(w.a, w.b, x.y * w.b, n);
   }
-  bf16* out = p.out + row * p.ld_out + head * p.dim;
-  for (int i = 0, d = t; d < p.dim; ++i, d += kFoldThreads) out[d] = l == 0.0f ? 0 : to_bf16((i ? o[1] : o[0]) / l + 0.0f);
+  __syncthreads();
+  const int quads = records.dim / 4;
+  for (int i = threadIdx.x; i < tile.vectors() * quads; i += S::kThreads) {
+    const int m = i / quads, d = i % quads * 4, count = splits(m);
+    const float4* w = weights + m * kSegment;
+    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float l = 0.0f;
+    if (segment > 0) {
+      o = __ldcg(reinterpret_cast<const float4*>(records.o(tile, m, before) + d));
+      l = __ldcg(records.softmax(tile, m, before)).y;
+    }
+    float* to = records.o(tile, m, first) + d;
+    const float* from = to;
+#pragma unroll 8
+    for (int s = 0; s < count; ++s, from += records.dim) {
+      const float4 x = __ldcg(reinterpret_cast<const float4*>(from)), k = w[s];
+      l = std::fma(l, k.x, k.z);
+      o.x = std::fma(o.x, k.x, x.x * k.y), o.y = std::fma(o.y, k.x, x.y * k.y);
+      o.z = std::fma(o.z, k.x, x.z * k.y), o.w = std::fma(o.w, k.x, x.w * k.y);
+    }
+    if (last) {
+      bf16* out = p.out + (records.plan.first_row + tile.row(m)) * p.ld_out + tile.head(m) * p.dim;
+      const float x[4] = {o.x, o.y, o.z, o.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (d + e < p.dim) out[d + e] = finished(x[e], l);
+    } else {
+      __stcg(reinterpret_cast<float4*>(to), o);
+      if (d == 0) __stcg(records.softmax(tile, m, first), make_float2(w[0].w, l));
+    }
+  }
 }
 }  // namespace
 }  // namespace specpilot::attention

@@ -1,5 +1,6 @@
 // CUDA twin: a block reads one row out of the tiles of the table (formats/w12_cuda.h), a thread two neighbouring columns.
 // Roofline: 2 R K bytes written; of each tile 1.5 K / 64 sectors of 32 bytes or more are touched for the row's 64 weights.
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "formats/w12_cuda.h"
 #include "ops/embed/embed.h"
@@ -36,6 +37,8 @@ __device__ uint32_t w12_pair(const uint8_t* tile, const uint32_t* overflow, int 
 
 __global__ void __launch_bounds__(kThreads) embed_kernel(const Params p, const w12_cuda::Plan plan) {
   const bool w12 = p.table.format == linear::Format::kW12;
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   const int id = p.ids[blockIdx.x], tile_bytes = w12 ? w12_cuda::kTileBytes : w12_cuda::kBf16TileBytes;
   const bool known = id >= 0 && id < p.table.n;
   const int row = known ? id % 16 : 0, tile = known ? id / 16 : 0;
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const Params p, const w
 }  // namespace
 
 void cuda::run(const Params& p) {
-  specpilot::cuda::launch("embed", embed_kernel, static_cast<unsigned>(p.rows), kThreads, 0, p.stream, p,
-                          w12_cuda::plan(p.table.n, p.table.k));
+  specpilot::cuda::launch_early("embed", embed_kernel, static_cast<unsigned>(p.rows), kThreads, 0, p.stream, p,
+                                w12_cuda::plan(p.table.n, p.table.k));
 }
 }  // namespace specpilot::embed

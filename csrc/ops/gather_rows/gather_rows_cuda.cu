@@ -1,5 +1,6 @@
 // CUDA twin: out[i] = x[index[i]], zeros for -1, NaN for an index without a row. A block copies kThreads * 8 columns of one
 // row, 16 bytes a thread where both rows are aligned to that.   Roofline: 4 n C bytes.
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/gather_rows/gather_rows.h"
 
@@ -9,6 +10,8 @@ constexpr int kThreads = 256, kWide = 8;
 constexpr uint32_t kNaN = 0x7fc07fc0u;  // two bf16
 
 __global__ void gather_rows_kernel(const Params p) {
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   const int64_t i = blockIdx.x, from = p.index ? p.index[i] : i;
   const int64_t begin = static_cast<int64_t>(blockIdx.y) * kThreads * kWide;
   const bf16* x = from >= 0 && from < p.rows ? p.x + from * p.ldx : nullptr;
@@ -33,6 +36,6 @@ __global__ void gather_rows_kernel(const Params p) {
 void cuda::run(const Params& p) {
   constexpr int64_t kBlock = kThreads * kWide;
   const dim3 grid(static_cast<unsigned>(p.count), static_cast<unsigned>((p.cols + kBlock - 1) / kBlock));
-  specpilot::cuda::launch("gather_rows", gather_rows_kernel, grid, kThreads, 0, p.stream, p);
+  specpilot::cuda::launch_early("gather_rows", gather_rows_kernel, grid, kThreads, 0, p.stream, p);
 }
 }  // namespace specpilot::gather_rows

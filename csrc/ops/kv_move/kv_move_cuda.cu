@@ -6,6 +6,7 @@
 //   V: neighbouring threads take the dims of a slice, then the next entry
 //
 // Roofline: 8 n layers Hkv Dp bytes.
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/kv_move/kv_move.h"
 #include "ops/rope_kv/rope_kv.h"
@@ -38,6 +39,8 @@ __device__ bf16* element(const Params& p, int64_t slot, int64_t d) {
 
 __global__ void kv_move_kernel(const Params p, int dims) {
   extern __shared__ bf16 held[];
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   each_moved(p, dims, [&](int e, int64_t d, int64_t from, int64_t) { held[e] = *element(p, from, d); });
   __syncthreads();
   each_moved(p, dims, [&](int e, int64_t d, int64_t, int64_t to) { *element(p, to, d) = held[e]; });
@@ -51,6 +54,6 @@ void cuda::run(const Params& p) {
   while (dims > 2 && bytes(dims) > 48 << 10) dims /= 2;
   if (bytes(dims) > 48 << 10) specpilot::cuda::allow_shared("kv_move", kv_move_kernel, bytes(dims));
   const dim3 grid(static_cast<unsigned>(p.layers * p.kv_heads), static_cast<unsigned>(p.dim_padded / dims), 2);
-  specpilot::cuda::launch("kv_move", kv_move_kernel, grid, kThreads, bytes(dims), p.stream, p, dims);
+  specpilot::cuda::launch_early("kv_move", kv_move_kernel, grid, kThreads, bytes(dims), p.stream, p, dims);
 }
 }  // namespace specpilot::kv_move

@@ -42,17 +42,6 @@ constexpr int64_t kMostSums = 2 << 20, kMostSplit = 1024;
 __device__ int32_t sums[kMostSums];
 __device__ unsigned arrived[kMostSplit];
 
-__device__ void copy16(uint4* to, const uint8_t* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(static_cast<unsigned>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
-}
-__device__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int left>
-__device__ void wait_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
-}
-
 __device__ void mma(int (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
@@ -69,7 +58,8 @@ __global__ void __launch_bounds__(kThreads, Block<kTiles>::kPerProcessor)
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const int tile = blockIdx.x / token_blocks, token_block = blockIdx.x % token_blocks;
   const int64_t column = int64_t{tile} * kColumns + thread % kColumns;  // that this thread finishes
-  if (column < p.n) asm volatile("prefetch.global.L2 [%0];" ::"l"(p.scale + column));
+  if (column < p.n) specpilot::cuda::prefetch(p.scale + column);
+  specpilot::cuda::let_next_start();
 
   const int shares = static_cast<int>(gridDim.y) * kShares, share = static_cast<int>(blockIdx.y) * kShares + warp / kPairs;
   const int begin = plan.steps * share / shares, count = plan.steps * (share + 1) / shares - begin;
@@ -81,17 +71,18 @@ __global__ void __launch_bounds__(kThreads, Block<kTiles>::kPerProcessor)
   const auto fetch = [&](uint4(*to)[32]) {
     if (to_fetch > 0)
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) copy16(&to[i][lane], from + i * (kBandStep / kCopies));
-    commit_copies();  // empty behind the end, so that counting them stays simple
+      for (int i = 0; i < kCopies; ++i) specpilot::cuda::copy16(&to[i][lane], from + i * (kBandStep / kCopies));
+    specpilot::cuda::commit_copies();  // empty behind the end, so that counting them stays simple
     --to_fetch, from += kBandStep;
   };
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) fetch(ring[warp][i]);
+  specpilot::cuda::wait_for_previous();  // x and the sums, not the weights
 
   int acc[2][kTiles][4] = {};
 #pragma unroll 1
   for (int step = 0, slot = 0; step < count; ++step, x += kTokens * (kStepWords / 2)) {
-    wait_copies<kAhead - 1>();
+    specpilot::cuda::wait_copies<kAhead - 1>();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint4 low = ring[warp][slot][2 * half][lane], high = ring[warp][slot][2 * half + 1][lane];
@@ -165,8 +156,8 @@ void product(const Params& p, const Plan& plan, int processors) {
   const int64_t fill = may_split ? processors * B::kPerProcessor / blocks : 1;
   const int64_t splits = std::max<int64_t>(1, std::min<int64_t>(fill, plan.steps / (B::kShares * kLeastSteps)));
   const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(splits));
-  specpilot::cuda::launch("linear_q8", product_kernel<kTiles>, grid, kThreads, 0, p.stream, p, plan,
-                          static_cast<int>(token_blocks));
+  specpilot::cuda::launch_early("linear_q8", product_kernel<kTiles>, grid, kThreads, 0, p.stream, p, plan,
+                                static_cast<int>(token_blocks));
 }
 }  // namespace
 

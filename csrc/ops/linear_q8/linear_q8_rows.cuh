@@ -6,6 +6,7 @@
 // The 8 words of a row and half are its groups of 4 k in the order 0 4  1 5  2 6  3 7: lane (g, t) of a warp finds its B fragments
 // of mma.m16n8k32 in words 2t, 2t + 1 of row g, and a warp those of 8 rows in 256 bytes.
 #pragma once
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/linear_q8/linear_q8.h"
 
@@ -34,6 +35,8 @@ template <bool kWhole>
 __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params p, const Plan plan) {
   __shared__ uint32_t tops[kQuantizeThreads / 32];
   __shared__ int32_t sums[kQuantizeThreads / 32];
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   const int row = blockIdx.x, thread = threadIdx.x, warp = thread / 32;
   const int k = static_cast<int>(p.k), groups = plan.steps * kStepWords;
   const bf16* x = p.x + (plan.first + row) * p.ldx;
@@ -84,7 +87,8 @@ __global__ void __launch_bounds__(kQuantizeThreads) quantize_kernel(const Params
 void quantize(const Params& p, const Plan& plan) {
   const bool whole = reinterpret_cast<uintptr_t>(p.x) % sizeof(uint2) == 0 && p.ldx % kGroup == 0 && p.k % kGroup == 0;
   const auto kernel = whole ? quantize_kernel<true> : quantize_kernel<false>;
-  specpilot::cuda::launch("linear_q8", kernel, static_cast<unsigned>(plan.rows), kQuantizeThreads, 0, p.stream, p, plan);
+  specpilot::cuda::launch_early("linear_q8", kernel, static_cast<unsigned>(plan.rows), kQuantizeThreads, 0, p.stream, p,
+                                plan);
 }
 }  // namespace
 }  // namespace specpilot::linear_q8

@@ -1,10 +1,12 @@
 // CUDA twin: y[r, i] = bf16(bf16(x[r, i] inv) weight[i]), inv = 1 / sqrt(sum_j x[r, j]^2 / denom + eps).
 //
 // A block takes a row. All threads bring it to shared memory (which is what lets y be x), one warp runs the 16 chains of the
-// order (inverse_rms.cuh), all threads write.
+// order (inverse_rms.cuh), all threads write. The weight comes from memory before the previous kernel has ended, and to the threads
+// while the chains run.
 //
 // Roofline: 4 R H bytes; below some hundred rows the chain of H / 16 dependent fmas (0.6 us for H = 4096) decides.
 #include "core/bf16.h"
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/rmsnorm/inverse_rms.cuh"
 #include "ops/rmsnorm/rmsnorm.h"
@@ -31,11 +33,16 @@ __global__ void rmsnorm_kernel(const Params p) {
   const int width = static_cast<int>(p.width), thread = static_cast<int>(threadIdx.x),
             threads = static_cast<int>(blockDim.x);
 
+  // 64 bf16 a line of 128 bytes.
+  for (int i = thread * 64; i < width; i += threads * 64) specpilot::cuda::prefetch(p.weight + i);
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
   const int loads = aligned16(x) ? width / kWide : 0;
   for (int i = thread; i < loads; i += threads) staged[i] = reinterpret_cast<const uint4*>(x)[i];
   for (int i = loads * kWide + thread; i < width; i += threads) row[i] = x[i];
-  // The weight comes from memory while the chains run; 64 bf16 a line of 128 bytes.
-  for (int i = thread * 64; i < width; i += threads * 64) asm volatile("prefetch.global.L2 [%0];" ::"l"(p.weight + i));
+  const int stores = aligned16(y) && aligned16(p.weight) ? width / kWide : 0;
+  const auto* weights = reinterpret_cast<const uint4*>(p.weight);
+  const uint4 first = thread < stores ? weights[thread] : make_uint4(0, 0, 0, 0);
   __syncthreads();
 
   if (thread < 32) {
@@ -45,9 +52,8 @@ __global__ void rmsnorm_kernel(const Params p) {
   __syncthreads();
 
   const float inv = shared_inv;
-  const int stores = aligned16(y) && aligned16(p.weight) ? width / kWide : 0;
   for (int i = thread; i < stores; i += threads) {
-    const uint4 a = staged[i], w = reinterpret_cast<const uint4*>(p.weight)[i];
+    const uint4 a = staged[i], w = i == thread ? first : weights[i];
     reinterpret_cast<uint4*>(y)[i] =
         make_uint4(scaled2(a.x, w.x, inv), scaled2(a.y, w.y, inv), scaled2(a.z, w.z, inv), scaled2(a.w, w.w, inv));
   }
@@ -60,6 +66,6 @@ void cuda::run(const Params& p) {
   const size_t bytes = vectors * sizeof(uint4);
   if (bytes > 48 << 10) specpilot::cuda::allow_shared("rmsnorm", rmsnorm_kernel, bytes);
   const int threads = vectors < 32 ? 32 : vectors < kMaxThreads ? static_cast<int>((vectors + 31) / 32 * 32) : kMaxThreads;
-  specpilot::cuda::launch("rmsnorm", rmsnorm_kernel, static_cast<unsigned>(p.rows), threads, bytes, p.stream, p);
+  specpilot::cuda::launch_early("rmsnorm", rmsnorm_kernel, static_cast<unsigned>(p.rows), threads, bytes, p.stream, p);
 }
 }  // namespace specpilot::rmsnorm

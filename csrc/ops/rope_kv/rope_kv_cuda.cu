@@ -7,6 +7,7 @@
 //
 // Roofline: 2 R (2 Hq + 4 Hkv) D bytes.
 #include "core/bf16.h"
+#include "core/cuda_async.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/rmsnorm/inverse_rms.cuh"
 #include "ops/rope_kv/rope_kv.h"
@@ -34,11 +35,14 @@ __global__ void rope_kv_kernel(const Params p) {
   __shared__ bf16 staged[kWarps][64 * kPairs];
   const int lane = static_cast<int>(threadIdx.x), dim = static_cast<int>(p.dim), half = dim / 2;
   const int64_t r = blockIdx.x, head = static_cast<int64_t>(blockIdx.y) * kWarps + threadIdx.y;
-  if (head >= p.q_heads + 2 * p.kv_heads) return;
   const bool query = head < p.q_heads, value = head >= p.q_heads + p.kv_heads;
+  const bf16* weight = value ? nullptr : query ? p.q_norm : p.k_norm;
+  if (weight && lane * 64 < dim) specpilot::cuda::prefetch(weight + lane * 64);  // lines of 128 bytes
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
+  if (head >= p.q_heads + 2 * p.kv_heads) return;
 
   const bf16* in = p.qkv + r * p.ld_qkv + head * dim;
-  const bf16* weight = value ? nullptr : query ? p.q_norm : p.k_norm;
   bf16 low[kPairs] = {}, high[kPairs] = {}, low_weight[kPairs] = {}, high_weight[kPairs] = {}, cos[kPairs] = {},
        sin[kPairs] = {};
 #pragma unroll
@@ -92,6 +96,6 @@ void cuda::run(const Params& p) {
   const dim3 grid(static_cast<unsigned>(p.rows), static_cast<unsigned>((heads + kWarps - 1) / kWarps));
   static_assert(kMaxDim == 64 * 8);
   const auto kernel = p.dim <= 128 ? rope_kv_kernel<2> : rope_kv_kernel<8>;
-  specpilot::cuda::launch("rope_kv", kernel, grid, dim3(32, kWarps), 0, p.stream, p);
+  specpilot::cuda::launch_early("rope_kv", kernel, grid, dim3(32, kWarps), 0, p.stream, p);
 }
 }  // namespace specpilot::rope_kv
