@@ -69,12 +69,6 @@ __device__ inline void bulk_copy(void* to, const void* from, uint32_t bytes, Bar
       : "memory");
 #endif
 }
-// bytes: a multiple of 16, as the address is.
-__device__ inline void prefetch_l2(const void* from, uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-#endif
-}
 __device__ inline void copy16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
@@ -85,6 +79,7 @@ template <int left>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
 }
+__device__ inline void wait_all_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // To the L2, a line of 128 bytes.
 __device__ inline void prefetch(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 // Ordinary accesses to shared memory before it come before bulk copies after it.

@@ -1,6 +1,6 @@
 // CUDA twin of linear: y = x W^T for bf16 and w12 weights in the run layouts of formats/w12_cuda.h, order "cuda-mma16" (linear.h).
 //
-// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps, a
+// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps that multiply, a
 // warp 2 tiles of 16 weight rows; the block walks the units (row block, k step of 64) of its piece of the plan (w12_cuda::plan) through
 // a ring of stages (linear_stage.cuh). Where a piece ends inside of a row block its accumulators go to a workspace, and whoever
 // comes last to a row block adds them up in the order of the pieces:
@@ -24,7 +24,6 @@
 namespace specpilot::linear {
 namespace {
 using w12_cuda::kMaxPieces, w12_cuda::kMaxWarps, w12_cuda::kTilesPerWarp, w12_cuda::Plan;
-constexpr int kLastSteps = 8;                      // of a block, while which the next kernel comes in
 constexpr int kPassTokens = 64, kTokenBlocks = 4;  // of 64 tokens, in one launch that cuts k
 constexpr int64_t kSlots = 2 * kMaxPieces * kMaxWarps * kTilesPerWarp * (kPassTokens / 8) * 32;  // float4 of a token block
 
@@ -60,7 +59,9 @@ template <Format format, int kTiles>
 __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow,
                          int lane) {
   constexpr int kLoads = kTiles == 1 ? 2 : 2 * kTiles,
-                kAhead = kTiles <= 2 ? kLoads : 2;  // loads of x; those before they are due
+                kAhead = kTiles <= 2   ? kLoads
+                         : kTiles == 4 ? 2
+                                       : 4;  // loads of x; those before they are due
   Packet<format> packets[kTilesPerWarp];
 #pragma unroll
   for (int i = 0; i < kTilesPerWarp; ++i) load<format>(packets[i], tiles + i * kTileBytes<format>, lane);
@@ -178,7 +179,7 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
 
 // kWhole: a block takes a row block, else a piece.
 template <Format format, int kTiles, bool kWhole>
-__global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
+__global__ void __launch_bounds__(32 * (kMaxWarps + 1), kTiles == 8 ? 1 : 2)
     linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
   constexpr int kTokens = 8 * kTiles, kStages = stages(kTokens);
   extern __shared__ __align__(128) uint8_t memory[];
@@ -196,17 +197,20 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
     specpilot::cuda::fence_bulk();
   }
   __syncthreads();
+  specpilot::cuda::let_next_start();
   const Ring<format, kTokens> ring(memory, barriers, p, launch, begin, first_row);
-  const auto place = [&](int k_step) {  // in its row block, of what may be the next one's
-    while (k_step >= plan.steps) k_step -= plan.steps;
-    return k_step;
-  };
-  int k_step = begin - begin / plan.steps * plan.steps;
-  const int first_stages = min(kStages, count);
-  for (int s = warp; s < first_stages; s += plan.warps) ring.stage_weights(s, lane);
-  if (warp == 0) ring.prefetch(kStages, count, lane);
+  if (warp == plan.warps) {
+    for (int i = 0; i < min(kStages, count); ++i) ring.stage_weights(i, lane);
+    specpilot::cuda::wait_for_previous();
+    for (int i = 0, k_step = begin % plan.steps; i < count; ++i) {
+      if (i >= kStages) ring.wait_empty(i - kStages), ring.stage_weights(i, lane);
+      ring.stage_x(i, k_step, lane);
+      k_step = k_step + 1 < plan.steps ? k_step + 1 : 0;
+    }
+    specpilot::cuda::wait_all_copies();  // none may outlive its warp
+    return;
+  }
   specpilot::cuda::wait_for_previous();
-  for (int s = warp; s < first_stages; s += plan.warps) ring.stage_x(s, place(k_step + s), lane);
 
   const auto* overflow = p.w.exc_pos;
   Accumulators<kTiles> acc, sum;
@@ -214,14 +218,8 @@ __global__ void __launch_bounds__(32 * kMaxWarps, kWhole ? 1 : 2)
   int row_block = begin / plan.steps, row_end = (row_block + 1) * plan.steps, segment = begin, piece = piece_of(plan, begin);
   int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
   bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
-  for (int i = 0; i < count; ++i, k_step = place(k_step + 1)) {
-    if (i == max(count - kLastSteps, 0)) specpilot::cuda::let_next_start();
+  for (int i = 0; i < count; ++i) {
     ring.wait_full(i);
-    if (i >= 1 && i - 1 + kStages < count && warp == i % plan.warps) {
-      ring.wait_empty(i - 1);
-      ring.stage_weights(i - 1 + kStages, lane);
-      ring.stage_x(i - 1 + kStages, place(k_step + kStages - 1), lane);
-    }
     multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
     __syncwarp();
     if (lane == 0) ring.leave(i);
@@ -250,7 +248,7 @@ void start(const Params& p, const Plan& plan) {
   const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
   const size_t bytes = stages(kTokens) * (launch.weight_bytes + kTokens * kRowBytes);
   specpilot::cuda::allow_shared("linear", kernel, bytes);
-  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * plan.warps, bytes,
+  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * (plan.warps + 1), bytes,
                                 p.stream, p, launch);
 }
 

@@ -3,18 +3,16 @@
 //   stage    2 W tiles of the weight, as they lie in memory | x rows of 64 k, 144 bytes apart (no bank conflicts for ldmatrix)
 //   step i   of the block lies in stage i % kStages: unit first + i of the plan, so weights are one run of memory
 //
-// Step i is read by every warp; before it does so, warp i % W waits until all have left step i - 1 and fills its stage with step
-// i - 1 + kStages.
+// One warp fills stages, W warps read them: each step is read by all.
 #pragma once
 #include "core/cuda_async.cuh"
 #include "ops/linear/linear_tile.cuh"
 
 namespace specpilot::linear {
 namespace {
-constexpr int kMaxStages = 4, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
-constexpr int kPrefetchSteps = 4;
-// Two blocks fit an SM of 227 KB, so that the next kernel's weights are on their way while this one ends.
-constexpr int stages(int tokens) { return tokens <= 16 ? 4 : 3; }
+constexpr int kMaxStages = 5, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK + 16;
+// With up to 32 tokens two blocks fit an SM, so that the next kernel's weights are on their way while this one ends.
+constexpr int stages(int tokens) { return tokens <= 16 ? 4 : tokens <= 32 ? 3 : 5; }
 
 struct Barriers {
   specpilot::cuda::Barrier full[kMaxStages], empty[kMaxStages];
@@ -55,12 +53,6 @@ class Ring {
       for (int i = 16 * lane; i < launch_.weight_bytes; i += 16 * 32) specpilot::cuda::copy16(to + i, from + i);
     }
   }
-  // Asks for the weights of some steps from the given one on to be brought to the L2: memory would else idle until x is there.
-  __device__ void prefetch(int step, int count, int lane) const {
-    if (lane < min(kPrefetchSteps, count - step))
-      specpilot::cuda::prefetch_l2(p_.w.data + int64_t{first_unit_ + step + lane} * launch_.weight_bytes,
-                                   launch_.weight_bytes);
-  }
   // k_step: the step's place in its row block.
   __device__ void stage_x(int step, int k_step, int lane) const {
     specpilot::cuda::Barrier& full = barriers_.full[step % kStages];
@@ -70,8 +62,10 @@ class Ring {
     if (reinterpret_cast<uintptr_t>(p_.x) % 16 != 0 || p_.ldx % 8 != 0 || k0 + kStepK > p_.w.k) {
       stage_words(to, from, rows, static_cast<int>(p_.w.k) - k0 - 2 * lane, lane);
     } else {
-      for (int i = lane; i < rows * 8; i += 32)
-        specpilot::cuda::copy16(to + i / 8 * kRowBytes + i % 8 * 16, from + i / 8 * p_.ldx + i % 8 * 8);
+      to += lane / 8 * kRowBytes + lane % 8 * 16, from += lane / 8 * p_.ldx + lane % 8 * 8;  // 8 lanes a row
+      const int64_t four_rows = 4 * p_.ldx;
+#pragma unroll 4
+      for (int r = lane / 8; r < rows; r += 4, to += 4 * kRowBytes, from += four_rows) specpilot::cuda::copy16(to, from);
     }
     full.staged(lane);
   }
