@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ GPU = Path(__file__).parents[1] / "bench" / "gpu"
 sys.path.insert(0, str(GPU))
 
 import ceilings  # noqa: E402
+import decode_arms  # noqa: E402
+import decode_table  # noqa: E402
 import device  # noqa: E402
 import gemm  # noqa: E402
 import gemm_table  # noqa: E402
@@ -159,6 +162,33 @@ def test_step_bars():
     assert [v for v, _ in checks] == pytest.approx([v for v, _ in want], nan_ok=True)
     text = step_table.tables(r)
     assert "| w12 64         | " in text and "longest kernels of ar-w12" in text and "| all kernels " in text
+
+
+def test_a_gain_is_the_product_of_its_factors():
+    ar, w12 = decode_table.Step(4.0, 0, 0.1, 1), decode_table.Step(3.2, 0, 0.1, 1)
+    stock, ours = decode_table.Step(4.4, 0.9, 0.2, 6.0), decode_table.Step(3.6, 0.5, 0.1, 5.7)
+    for base, alone in ((stock, None), (ar, w12)):
+        found = decode_table.factors(base, ours, alone)
+        whole = found.pop("all")
+        assert math.prod(found.values()) == pytest.approx(whole)
+        assert whole == pytest.approx(base.us / ours.us * 5.7 / base.tau)
+        assert list(found) == ["weights", *["rows"] * bool(alone), "drafter", "τ", "overhead"]
+    found = decode_table.factors(stock, ours)
+    assert found["weights"] == pytest.approx(5.5 / 4.7) and found["drafter"] == pytest.approx(4.7 / 4.3)
+    assert found["τ"] == pytest.approx(0.95) and found["overhead"] == pytest.approx(4.3 / 4.2)
+
+
+def test_requests_are_taken_while_there_is_time(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(decode_arms, "perf_counter", lambda: now[0])
+    clock = decode_arms.Clock(100)
+    now[0] = 50  # engines are made
+    clock.start()
+    for at, enough in ((60, True), (75, True), (84, True), (86, False)):
+        now[0] = at
+        assert clock.another() is enough, at
+    sets = {"a": [[1], [2], [3]], "b": [[4]]}
+    assert decode_arms.by_turns(sets) == [("a", 0, [1]), ("b", 0, [4]), ("a", 1, [2]), ("a", 2, [3])]
 
 
 def test_roofline_holds_ops_against_the_ceiling_of_their_place():

@@ -71,7 +71,7 @@ def make_engines(
 
 
 class Clock:
-    """Whether there is time for another request, by the longest so far."""
+    """Whether there is time for another request, by the longest so far; ``seconds`` from now, the making of engines included."""
 
     def __init__(self, seconds: float) -> None:
         self._end, self._longest, self._last = perf_counter() + seconds, 0.0, perf_counter()
@@ -114,6 +114,8 @@ def run(
             name = names[(turn + k) % len(names)]
             result = _decode(engines, name, prompt, new, ignore_stop_ids)
             found[name] = Sample(of, number, name, result)
+        if not all(sample.result.stats.passes for sample in found.values()):
+            continue  # an answer of one token has no speed
         same = found["specpilot"].result.tokens == found["ar-w12"].result.tokens
         found["specpilot"] = replace(found["specpilot"], same=same)
         yield from (found[name] for name in names)

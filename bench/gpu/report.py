@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter
 
 HERE = Path(__file__).resolve().parent
-START = 120  # seconds of a part's time for making its subjects: the rest is for requests
+AFTER = 45  # seconds of a part that are kept for what follows its last request
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """``command``: of the options and of the seconds that requests may take."""
+    """``command``: of the options and of the seconds after which no request may end."""
 
     about: str
     seconds: int
@@ -126,7 +126,7 @@ PARTS = {
 
 def run(name: str, options: Options, seconds: float) -> str:
     """Runs a part, prints what it printed, and gives a line on how it ended."""
-    command, begin = PARTS[name].command(options, max(seconds - START, 30)), perf_counter()
+    command, begin = PARTS[name].command(options, max(seconds - AFTER, 30)), perf_counter()
     path = options.out / f"{name}.txt"
     with path.open("w") as text:
         try:
