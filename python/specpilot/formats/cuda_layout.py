@@ -77,6 +77,12 @@ def bases(rows: Tensor) -> Tensor:
     return (covered * 128 + torch.arange(127, -1, -1, device=rows.device)).argmax(1).int()
 
 
+def settle(device: torch.device) -> None:
+    """Waits until weights are in place: kernels read theirs before they wait for what is queued ahead of them."""
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def _plan(n: int, k: int) -> tuple[int, int, int]:
     """Row blocks, k steps, tiles of a row block."""
     blocks, steps, tiles = _C.linear_cuda_plan(n, k)

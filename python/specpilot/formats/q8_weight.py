@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch.nn import functional as F
 
+from . import cuda_layout
 from .slabs import Slabs
 
 DrafterFormat = Literal["q8", "w12", "bf16"]
@@ -87,4 +88,5 @@ def q8_weight(weight: torch.Tensor, slabs: Slabs | None = None) -> Q8Weight:
         levels = (units.round() + _ZERO).to(torch.uint8)
         padded = F.pad(levels, (0, groups * _GROUP - k, 0, -len(levels) % _BAND), value=_ZERO)
         data[band : band + _BANDS_AT_ONCE] = padded.view(-1, _BAND, groups, _GROUP).transpose(1, 2)
+    cuda_layout.settle(data.device)
     return Q8Weight(n, k, data, scale)

@@ -108,11 +108,14 @@ def run_weight(
 
 def _cuda_weight(weight: torch.Tensor, format: Format) -> RunWeight:
     n, k = weight.shape
+    packed = None
     if format == "w12":
         data, overflow = cuda_layout.pack_w12(weight)
         if (
             data.nbytes + overflow.nbytes
             < data[..., 0].numel() * 2 * cuda_layout.TILE_ROWS * cuda_layout.TILE_K
         ):
-            return RunWeight(n, k, "w12", data, exc_pos=overflow)
-    return RunWeight(n, k, "bf16", cuda_layout.pack_bf16(weight))
+            packed = RunWeight(n, k, "w12", data, exc_pos=overflow)
+    packed = packed or RunWeight(n, k, "bf16", cuda_layout.pack_bf16(weight))
+    cuda_layout.settle(weight.device)
+    return packed
