@@ -27,7 +27,7 @@
 namespace specpilot::attention {
 namespace {
 template <class S, bool kWalk>
-__global__ void __launch_bounds__(S::kThreads, 2)
+__global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     attention_kernel(const __grid_constant__ Params p, const __grid_constant__ Plan plan) {
   extern __shared__ uint4 dynamic[];
   __shared__ Seen seen[S::kVectors];
@@ -47,11 +47,9 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   uint32_t* keys = reinterpret_cast<uint32_t*>(dynamic);
   uint32_t* values = keys + dim / 2 * kKeyStride;
   uint32_t* query = values + kSplitKeys / 2 * v_stride;
-  uint32_t* weights = query + S::kVectors * q_stride;
+  uint32_t* weights = query + S::kVectors * q_stride;  // and what fold_segment needs
   static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
-  const auto fold = [&](int segment, bool last) {
-    fold_segment<S>(p, tile, records, seen, segment, last, reinterpret_cast<float4*>(weights));
-  };
+  static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
 
   specpilot::cuda::let_next_start();
   specpilot::cuda::wait_for_previous();
@@ -59,16 +57,13 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   __syncthreads();
   if (warp == 0) {
     const Common c = common_of(seen, tile.rows, lane);
-    if (lane == 0) common = c, due = -1;
+    if (lane == 0) common = c, due = c.splits == 0 && blockIdx.z == 0 ? 0 : -1;  // rows that see nothing have zeros to write
   }
   __syncthreads();
   const Items items{seen, tile.rows, static_cast<int>(gridDim.z), common};
   const int last_segment = max(common.splits - 1, 0) / kSegment;
   Piece now = items.at(blockIdx.z);
-  if (!kWalk && now.item == items.count()) {
-    if (items.count() == 0 && blockIdx.z == 0) fold(0, true);  // zeros
-    return;
-  }
+  if (!kWalk && now.item == items.count() && due < 0) return;
 
   const bool q_aligned = reinterpret_cast<uintptr_t>(p.q) % 4 == 0;
   for (int m = warp; m < S::kVectors; m += S::kWarps)
@@ -103,7 +98,7 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   };
   const auto fold_what_is_due = [&] {
     for (int segment = due; segment >= 0; segment = due) {
-      fold(segment, segment == last_segment);
+      fold_segment<S>(p, tile, records, seen, segment, segment == last_segment, reinterpret_cast<float4*>(weights));
       __syncthreads();
       if (warp == 0) {
         if (segment < last_segment)
@@ -128,12 +123,13 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   __syncthreads();
   stage_keys(now);
   stage_values(now);
-  for (int turn = 0; now.item < items.count(); ++turn) {
+  for (int turn = 0;; ++turn) {
     Piece next = items.after(now);
     const int next_slot = find_slot(next);
     specpilot::cuda::wait_copies<1>();
-    __syncthreads();  // keys are there
+    __syncthreads();  // keys are there, or the last records
     if (!kWalk) fold_what_is_due();
+    if (now.item == items.count()) break;
 
     const int first = now.first_key(), m_begin = now.begin * tile.heads, m_end = now.end * tile.heads;
     const bool mine = product.tile() * 16 < m_end && product.tile() * 16 + 16 > m_begin;
@@ -169,7 +165,7 @@ __global__ void __launch_bounds__(S::kThreads, 2)
       __syncthreads();  // tops are told, keys are read
     }
     stage_keys(next);
-    if (mine) product.exponentials(weights);
+    if (mine) product.exponentials(visible, valid[turn % 2], weights);
     specpilot::cuda::wait_copies<1>();
     __syncthreads();  // values are there, and P
 
@@ -236,9 +232,6 @@ __global__ void __launch_bounds__(S::kThreads, 2)
             if (const int d = (product.part() + c * S::kParts) * 32 + i * 8 + lane % 4 * 2 + j; d < p.dim)
               out[d] = finished(state[c][i][2 * half + j], l[half]);
     }
-  } else {
-    __syncthreads();
-    fold_what_is_due();
   }
 }
 
@@ -291,9 +284,13 @@ void cuda::run(const Params& p) {
   const Device device = Device::current();
   // Rows of a request mostly stand together, and tiles of one request share its keys.
   const int64_t vectors = (p.rows + p.requests - 1) / std::max<int64_t>(p.requests, 1) * (p.q_heads / p.kv_heads);
-  const auto fits = [&](int64_t words) { return 4 * words + 8192 <= device.most_shared; };  // and a block's own arrays
-  if (vectors > 32 && fits(Shape<4>::words(p.dim_padded))) return run_tiles<4>(p, device);
-  if (vectors > 16 && fits(Shape<2>::words(p.dim_padded))) return run_tiles<2>(p, device);
+  const auto suits = [&]<class S>(S) {
+    constexpr int64_t kStatic = 8192;  // more than a block's own arrays
+    return vectors > S::kVectors / 2 && p.dim_padded <= S::kMostDim &&
+           4 * S::words(p.dim_padded) + kStatic <= device.most_shared;
+  };
+  if (suits(Shape<4>())) return run_tiles<4>(p, device);
+  if (suits(Shape<2>())) return run_tiles<2>(p, device);
   run_tiles<1>(p, device);
 }
 }  // namespace specpilot::attention
