@@ -41,14 +41,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   const int group = static_cast<int>(p.q_heads / p.kv_heads), first_row = blockIdx.x * plan.tile_rows;
   const Tile tile{first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
                   min(plan.heads, group - first_in_group)};
-  const Records records{plan, p.q_heads, dim};
+  const Records records{plan, static_cast<int>(p.q_heads), dim};
 
   const int q_stride = dim / 2 + 4, v_stride = dim + 8;
   uint32_t* keys = reinterpret_cast<uint32_t*>(dynamic);
   uint32_t* values = keys + dim / 2 * kKeyStride;
   uint32_t* query = values + kSplitKeys / 2 * v_stride;
   uint32_t* weights = query + S::kVectors * q_stride;  // and what fold_segment needs
-  static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
   static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
 
   specpilot::cuda::let_next_start();
@@ -68,7 +67,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   const bool q_aligned = reinterpret_cast<uintptr_t>(p.q) % 4 == 0;
   for (int m = warp; m < S::kVectors; m += S::kWarps)
     for (int i = lane; i < dim / 2; i += 32) {
-      const bf16* q = p.q + ((plan.first_row + tile.row(m)) * p.q_heads + tile.head(m)) * dim + 2 * i;
+      const bf16* q = p.q + (int64_t{plan.first_row + tile.row(m)} * p.q_heads + tile.head(m)) * dim + 2 * i;
       query[m * q_stride + i] = m < tile.vectors() ? load_word(q, q_aligned) : 0;
     }
   const auto bits = reinterpret_cast<uintptr_t>(p.k_cache) | reinterpret_cast<uintptr_t>(p.v_cache);
@@ -90,12 +89,13 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     if (piece.item < items.count()) cache.stage_values(values, v_stride, slots, warp, S::kWarps, lane);
     specpilot::cuda::commit_copies();
   };
-  // Whole block. Its turn to fold: a segment, and those after it that wait for nothing else.
-  int* counters = arrived + (int64_t{blockIdx.x} * gridDim.y + blockIdx.y) * ((plan.slots + kSegment - 1) / kSegment);
   const auto arrive_at = [&](int segment) {  // one warp
     const int begin = segment * kSegment, expected = items.of_splits(begin, min(begin + kSegment, common.splits), lane);
-    if (lane == 0) due = arrive(counters + segment, expected + (segment > 0)) ? segment : -1;
+    if (lane > 0) return;
+    const int first_counter = (blockIdx.x * gridDim.y + blockIdx.y) * plan.segments();
+    due = arrive(arrived + first_counter + segment, expected + (segment > 0)) ? segment : -1;
   };
+  // A segment, and those after it that wait for nothing else.
   const auto fold_what_is_due = [&] {
     for (int segment = due; segment >= 0; segment = due) {
       fold_segment<S>(p, tile, records, seen, segment, segment == last_segment, reinterpret_cast<float4*>(weights));
@@ -111,12 +111,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   };
 
   TileProduct<S> product(exchange, warp, lane);
-  int row[2], total[2];  // of the tile's rows g, g + 8
+  int total[2];  // keys that the tile's rows g, g + 8 see
   float n[2] = {-INFINITY, -INFINITY}, l[2] = {}, state[kWalk ? S::kChunks : 1][4][4] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int m = product.row(half);
-    row[half] = m / tile.heads, total[half] = m < tile.vectors() ? seen[row[half]].total : 0;
+    total[half] = m < tile.vectors() ? seen[m / tile.heads].total : 0;
   }
 
   tell_slot(find_slot(now), 0);
@@ -124,19 +124,19 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   stage_keys(now);
   stage_values(now);
   for (int turn = 0;; ++turn) {
-    Piece next = items.after(now);
-    const int next_slot = find_slot(next);
     specpilot::cuda::wait_copies<1>();
     __syncthreads();  // keys are there, or the last records
     if (!kWalk) fold_what_is_due();
     if (now.item == items.count()) break;
+    const Piece next = items.after(now);
+    const int next_slot = find_slot(next);
 
     const int first = now.first_key(), m_begin = now.begin * tile.heads, m_end = now.end * tile.heads;
     const bool mine = product.tile() * 16 < m_end && product.tile() * 16 + 16 > m_begin;
     int visible[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      visible[half] = row[half] >= now.begin && row[half] < now.end ? max(total[half] - first, 0) : 0;
+      visible[half] = product.row(half) >= m_begin && product.row(half) < m_end ? max(total[half] - first, 0) : 0;
     if (mine) {
       product.scores(query, keys, dim);
       product.tell_tops(p.scale, visible, valid[turn % 2]);
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     for (int half = 0; half < 2; ++half) {
       const int m = product.row(half);
       if (m >= tile.vectors()) continue;
-      bf16* out = p.out + (plan.first_row + tile.row(m)) * p.ld_out + tile.head(m) * p.dim;
+      bf16* out = p.out + int64_t{plan.first_row + tile.row(m)} * p.ld_out + tile.head(m) * p.dim;
 #pragma unroll
       for (int c = 0; c < S::kChunks; ++c)
 #pragma unroll

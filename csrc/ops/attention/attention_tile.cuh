@@ -23,7 +23,7 @@ struct Shape {
   static constexpr int kColumns = kSplitKeys / 8 / kParts;  // of a warp
   static constexpr int kMostDim = kTiles < 4 ? 256 : 128;
   static constexpr int kChunks = kMostDim / 32 / kParts;   // of 32 dims, of a warp at most
-  static constexpr int kOnProcessor = kTiles < 2 ? 4 : 2;  // blocks that registers leave room for
+  static constexpr int kOnProcessor = kTiles < 2 ? 3 : 2;  // blocks that registers leave room for
 
   // Shared memory of a block: keys, values, queries, weights.
   __host__ __device__ static constexpr int64_t words(int64_t dim) {
