@@ -60,7 +60,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   }
   __syncthreads();
   const Items items{seen, tile.rows, static_cast<int>(gridDim.z), common};
-  const int last_segment = max(common.splits - 1, 0) / kSegment;
   Piece now = items.at(blockIdx.z);
   if (!kWalk && now.item == items.count() && due < 0) return;
 
@@ -98,6 +97,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   // A segment, and those after it that wait for nothing else.
   const auto fold_what_is_due = [&] {
     for (int segment = due; segment >= 0; segment = due) {
+      const int last_segment = max(common.splits - 1, 0) / kSegment;
       fold_segment<S>(p, tile, records, seen, segment, segment == last_segment, reinterpret_cast<float4*>(weights));
       __syncthreads();
       if (warp == 0) {

@@ -108,7 +108,7 @@ __device__ void fold_segment(const Params& p, const Tile& tile, const Records& r
     }
     float* to = records.o(tile, m, first) + d;
     const float* from = to;
-#pragma unroll 8
+#pragma unroll 4
     for (int s = 0; s < count; ++s, from += records.dim) {
       const float4 x = __ldcg(reinterpret_cast<const float4*>(from)), k = w[s];
       l = std::fma(l, k.x, k.z);

@@ -59,7 +59,7 @@ class TileProduct {
     for (auto& c : s_) c[0] = c[1] = c[2] = c[3] = 0.0f;
     const int stride = dim / 2 + 4;
     const uint32_t* b = keys + lane_ % 4 * kKeyStride + part_ * 8 + lane_ / 4;
-#pragma unroll 2
+#pragma unroll kUnroll
     for (int d = 0; d < dim; d += 16, b += 8 * kKeyStride) {
       uint32_t a[4];
       load_a(a, query + tile_ * 16 * stride, stride, d, lane_);
@@ -141,7 +141,7 @@ class TileProduct {
 #pragma unroll
     for (auto& c : o) c[0] = c[1] = c[2] = c[3] = 0.0f;
     const uint32_t* b = values + lane_ % 4 * stride + chunk * 32 + lane_ / 4;
-#pragma unroll 2
+#pragma unroll kUnroll
     for (int key = 0; key < kSplitKeys; key += 16, b += 8 * stride) {
       uint32_t a[4];
       load_a(a, weights + tile_ * 16 * kWeightStride, kWeightStride, key, lane_);
@@ -151,6 +151,8 @@ class TileProduct {
   }
 
  private:
+  static constexpr int kUnroll = S::kParts == 4 ? 4 : 1;  // as registers allow
+
   // Which of the lane's keys a row sees.
   class Shown {
    public:
