@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     attention_kernel(const __grid_constant__ Params p, const __grid_constant__ Plan plan) {
   extern __shared__ uint4 dynamic[];
   __shared__ Seen seen[S::kVectors];
+  __shared__ Tile tile;  // here, as registers are short
   __shared__ Common common;
   __shared__ Exchange<S> exchange;
   __shared__ __align__(16) int slots[kSplitKeys];
@@ -39,8 +40,10 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, dim = static_cast<int>(p.dim_padded);
   const int kv_head = blockIdx.y / plan.head_blocks, first_in_group = blockIdx.y % plan.head_blocks * plan.heads;
   const int group = static_cast<int>(p.q_heads / p.kv_heads), first_row = blockIdx.x * plan.tile_rows;
-  const Tile tile{first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
-                  min(plan.heads, group - first_in_group)};
+  if (thread == 0)
+    tile = {first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
+            min(plan.heads, group - first_in_group)};
+  __syncthreads();
   const Records records{plan, static_cast<int>(p.q_heads), dim};
 
   const int q_stride = dim / 2 + 4, v_stride = dim + 8;
