@@ -232,3 +232,20 @@ def test_what_is_out_of_range_is_not_seen(variant, assert_bits_equal):
     assert not out[5].isnan().any()  # holes at 38, 39 and in its tail; the order knows no such row
     want = Batch(table).add(0, 10).attention(q[6:], cache.packed(), SCALE, variant)
     assert_bits_equal(out[6:].view(1, 9, 64), want, "a tail out of range")
+
+
+def test_calls_leave_nothing_behind(variant, assert_bits_equal):
+    """Records and arrivals of a call, of many splits and of few, do not reach the next."""
+    torch.manual_seed(11)
+    length = 40 * SPLIT
+    packed, q = Cache.random(length, 2, 64).packed(), queries(64, 8, 64)
+    shapes = [
+        chain([length - 63 + i for i in range(64)], length),
+        chain([length], length),
+        chain([1], length),
+    ]
+    want = [b.attention(q[: len(b)], packed, SCALE, variant) for b in shapes]
+    for _ in range(3):
+        for i, batch in enumerate(shapes):
+            got = batch.attention(q[: len(batch)], packed, SCALE, variant)
+            assert_bits_equal(got, want[i], f"shape {i}")

@@ -27,10 +27,11 @@
 namespace specpilot::attention {
 namespace {
 template <class S, bool kWalk>
-__global__ void __launch_bounds__(S::kThreads, 2)
+__global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     attention_kernel(const __grid_constant__ Params p, const __grid_constant__ Plan plan) {
   extern __shared__ uint4 dynamic[];
   __shared__ Seen seen[S::kVectors];
+  __shared__ Tile tile;  // here, as registers are short
   __shared__ Common common;
   __shared__ Exchange<S> exchange;
   __shared__ __align__(16) int slots[kSplitKeys];
@@ -39,19 +40,18 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, dim = static_cast<int>(p.dim_padded);
   const int kv_head = blockIdx.y / plan.head_blocks, first_in_group = blockIdx.y % plan.head_blocks * plan.heads;
   const int group = static_cast<int>(p.q_heads / p.kv_heads), first_row = blockIdx.x * plan.tile_rows;
-  const Tile tile{first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
-                  min(plan.heads, group - first_in_group)};
-  const Records records{plan, p.q_heads, dim};
+  if (thread == 0)
+    tile = {first_row, min(plan.tile_rows, plan.rows - first_row), kv_head * group + first_in_group,
+            min(plan.heads, group - first_in_group)};
+  __syncthreads();
+  const Records records{plan, static_cast<int>(p.q_heads), dim};
 
   const int q_stride = dim / 2 + 4, v_stride = dim + 8;
   uint32_t* keys = reinterpret_cast<uint32_t*>(dynamic);
   uint32_t* values = keys + dim / 2 * kKeyStride;
   uint32_t* query = values + kSplitKeys / 2 * v_stride;
-  uint32_t* weights = query + S::kVectors * q_stride;
+  uint32_t* weights = query + S::kVectors * q_stride;  // and what fold_segment needs
   static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
-  const auto fold = [&](int segment, bool last) {
-    fold_segment<S>(p, tile, records, seen, segment, last, reinterpret_cast<float4*>(weights));
-  };
 
   specpilot::cuda::let_next_start();
   specpilot::cuda::wait_for_previous();
@@ -59,21 +59,17 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   __syncthreads();
   if (warp == 0) {
     const Common c = common_of(seen, tile.rows, lane);
-    if (lane == 0) common = c, due = -1;
+    if (lane == 0) common = c, due = c.splits == 0 && blockIdx.z == 0 ? 0 : -1;  // rows that see nothing have zeros to write
   }
   __syncthreads();
   const Items items{seen, tile.rows, static_cast<int>(gridDim.z), common};
-  const int last_segment = max(common.splits - 1, 0) / kSegment;
   Piece now = items.at(blockIdx.z);
-  if (!kWalk && now.item == items.count()) {
-    if (items.count() == 0 && blockIdx.z == 0) fold(0, true);  // zeros
-    return;
-  }
+  if (!kWalk && now.item == items.count() && due < 0) return;
 
   const bool q_aligned = reinterpret_cast<uintptr_t>(p.q) % 4 == 0;
   for (int m = warp; m < S::kVectors; m += S::kWarps)
     for (int i = lane; i < dim / 2; i += 32) {
-      const bf16* q = p.q + ((plan.first_row + tile.row(m)) * p.q_heads + tile.head(m)) * dim + 2 * i;
+      const bf16* q = p.q + (int64_t{plan.first_row + tile.row(m)} * p.q_heads + tile.head(m)) * dim + 2 * i;
       query[m * q_stride + i] = m < tile.vectors() ? load_word(q, q_aligned) : 0;
     }
   const auto bits = reinterpret_cast<uintptr_t>(p.k_cache) | reinterpret_cast<uintptr_t>(p.v_cache);
@@ -95,15 +91,17 @@ __global__ void __launch_bounds__(S::kThreads, 2)
     if (piece.item < items.count()) cache.stage_values(values, v_stride, slots, warp, S::kWarps, lane);
     specpilot::cuda::commit_copies();
   };
-  // Whole block. Its turn to fold: a segment, and those after it that wait for nothing else.
-  int* counters = arrived + (int64_t{blockIdx.x} * gridDim.y + blockIdx.y) * ((plan.slots + kSegment - 1) / kSegment);
   const auto arrive_at = [&](int segment) {  // one warp
     const int begin = segment * kSegment, expected = items.of_splits(begin, min(begin + kSegment, common.splits), lane);
-    if (lane == 0) due = arrive(counters + segment, expected + (segment > 0)) ? segment : -1;
+    if (lane > 0) return;
+    const int first_counter = (blockIdx.x * gridDim.y + blockIdx.y) * plan.segments();
+    due = arrive(arrived + first_counter + segment, expected + (segment > 0)) ? segment : -1;
   };
+  // A segment, and those after it that wait for nothing else.
   const auto fold_what_is_due = [&] {
     for (int segment = due; segment >= 0; segment = due) {
-      fold(segment, segment == last_segment);
+      const int last_segment = max(common.splits - 1, 0) / kSegment;
+      fold_segment<S>(p, tile, records, seen, segment, segment == last_segment, reinterpret_cast<float4*>(weights));
       __syncthreads();
       if (warp == 0) {
         if (segment < last_segment)
@@ -116,31 +114,32 @@ __global__ void __launch_bounds__(S::kThreads, 2)
   };
 
   TileProduct<S> product(exchange, warp, lane);
-  int row[2], total[2];  // of the tile's rows g, g + 8
+  int total[2];  // keys that the tile's rows g, g + 8 see
   float n[2] = {-INFINITY, -INFINITY}, l[2] = {}, state[kWalk ? S::kChunks : 1][4][4] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int m = product.row(half);
-    row[half] = m / tile.heads, total[half] = m < tile.vectors() ? seen[row[half]].total : 0;
+    total[half] = m < tile.vectors() ? seen[m / tile.heads].total : 0;
   }
 
   tell_slot(find_slot(now), 0);
   __syncthreads();
   stage_keys(now);
   stage_values(now);
-  for (int turn = 0; now.item < items.count(); ++turn) {
-    Piece next = items.after(now);
-    const int next_slot = find_slot(next);
+  for (int turn = 0;; ++turn) {
     specpilot::cuda::wait_copies<1>();
-    __syncthreads();  // keys are there
+    __syncthreads();  // keys are there, or the last records
     if (!kWalk) fold_what_is_due();
+    if (now.item == items.count()) break;
+    const Piece next = items.after(now);
+    const int next_slot = find_slot(next);
 
     const int first = now.first_key(), m_begin = now.begin * tile.heads, m_end = now.end * tile.heads;
     const bool mine = product.tile() * 16 < m_end && product.tile() * 16 + 16 > m_begin;
     int visible[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      visible[half] = row[half] >= now.begin && row[half] < now.end ? max(total[half] - first, 0) : 0;
+      visible[half] = product.row(half) >= m_begin && product.row(half) < m_end ? max(total[half] - first, 0) : 0;
     if (mine) {
       product.scores(query, keys, dim);
       product.tell_tops(p.scale, visible, valid[turn % 2]);
@@ -169,7 +168,7 @@ __global__ void __launch_bounds__(S::kThreads, 2)
       __syncthreads();  // tops are told, keys are read
     }
     stage_keys(next);
-    if (mine) product.exponentials(weights);
+    if (mine) product.exponentials(visible, valid[turn % 2], weights);
     specpilot::cuda::wait_copies<1>();
     __syncthreads();  // values are there, and P
 
@@ -226,7 +225,7 @@ __global__ void __launch_bounds__(S::kThreads, 2)
     for (int half = 0; half < 2; ++half) {
       const int m = product.row(half);
       if (m >= tile.vectors()) continue;
-      bf16* out = p.out + (plan.first_row + tile.row(m)) * p.ld_out + tile.head(m) * p.dim;
+      bf16* out = p.out + int64_t{plan.first_row + tile.row(m)} * p.ld_out + tile.head(m) * p.dim;
 #pragma unroll
       for (int c = 0; c < S::kChunks; ++c)
 #pragma unroll
@@ -236,9 +235,6 @@ __global__ void __launch_bounds__(S::kThreads, 2)
             if (const int d = (product.part() + c * S::kParts) * 32 + i * 8 + lane % 4 * 2 + j; d < p.dim)
               out[d] = finished(state[c][i][2 * half + j], l[half]);
     }
-  } else {
-    __syncthreads();
-    fold_what_is_due();
   }
 }
 
@@ -291,9 +287,13 @@ void cuda::run(const Params& p) {
   const Device device = Device::current();
   // Rows of a request mostly stand together, and tiles of one request share its keys.
   const int64_t vectors = (p.rows + p.requests - 1) / std::max<int64_t>(p.requests, 1) * (p.q_heads / p.kv_heads);
-  const auto fits = [&](int64_t words) { return 4 * words + 8192 <= device.most_shared; };  // and a block's own arrays
-  if (vectors > 32 && fits(Shape<4>::words(p.dim_padded))) return run_tiles<4>(p, device);
-  if (vectors > 16 && fits(Shape<2>::words(p.dim_padded))) return run_tiles<2>(p, device);
+  const auto suits = [&]<class S>(S) {
+    constexpr int64_t kStatic = 8192;  // more than a block's own arrays
+    return vectors > S::kVectors / 2 && p.dim_padded <= S::kMostDim &&
+           4 * S::words(p.dim_padded) + kStatic <= device.most_shared;
+  };
+  if (suits(Shape<4>())) return run_tiles<4>(p, device);
+  if (suits(Shape<2>())) return run_tiles<2>(p, device);
   run_tiles<1>(p, device);
 }
 }  // namespace specpilot::attention

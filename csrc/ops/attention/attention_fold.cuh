@@ -25,6 +25,8 @@ struct Plan {
   int heads;            // q heads of a block, at most
   int head_blocks;      // blocks that share the q heads of a kv head
   int slots;            // records of a row and head
+
+  __device__ int segments() const { return (slots + kSegment - 1) / kSegment; }
 };
 
 // Query vectors of a block: m = row * heads + head.
@@ -32,17 +34,16 @@ struct Tile {
   int first_row, rows, first_head, heads;  // row: of this launch
 
   __device__ int vectors() const { return rows * heads; }
-  __device__ int64_t row(int m) const { return first_row + m / heads; }
-  __device__ int64_t head(int m) const { return first_head + m % heads; }
+  __device__ int row(int m) const { return first_row + m / heads; }
+  __device__ int head(int m) const { return first_head + m % heads; }
 };
 
 // Record of a vector and split: o [Dp]; maximum and sum.
 struct Records {
   const Plan& plan;
-  int64_t heads;
-  int dim;
+  int heads, dim;
 
-  __device__ int64_t index(const Tile& tile, int m, int split) const {
+  __device__ int index(const Tile& tile, int m, int split) const {
     return (tile.row(m) * heads + tile.head(m)) * plan.slots + split;
   }
   __device__ float* o(const Tile& tile, int m, int split) const { return workspace + index(tile, m, split) * dim; }
@@ -107,7 +108,7 @@ __device__ void fold_segment(const Params& p, const Tile& tile, const Records& r
     }
     float* to = records.o(tile, m, first) + d;
     const float* from = to;
-#pragma unroll 8
+#pragma unroll 4
     for (int s = 0; s < count; ++s, from += records.dim) {
       const float4 x = __ldcg(reinterpret_cast<const float4*>(from)), k = w[s];
       l = std::fma(l, k.x, k.z);
@@ -115,7 +116,7 @@ __device__ void fold_segment(const Params& p, const Tile& tile, const Records& r
       o.z = std::fma(o.z, k.x, x.z * k.y), o.w = std::fma(o.w, k.x, x.w * k.y);
     }
     if (last) {
-      bf16* out = p.out + (records.plan.first_row + tile.row(m)) * p.ld_out + tile.head(m) * p.dim;
+      bf16* out = p.out + int64_t{records.plan.first_row + tile.row(m)} * p.ld_out + tile.head(m) * p.dim;
       const float x[4] = {o.x, o.y, o.z, o.w};
 #pragma unroll
       for (int e = 0; e < 4; ++e)

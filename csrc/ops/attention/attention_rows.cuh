@@ -60,7 +60,7 @@ struct Piece {
 struct Items {
   const Seen* seen;
   int rows, step;
-  Common common;
+  const Common& common;
 
   __device__ int count() const { return common.together + (common.splits - common.together) * rows; }
   __device__ bool sees(int row, int split) const { return seen[row].total > split * kSplitKeys; }

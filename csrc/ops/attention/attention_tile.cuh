@@ -21,7 +21,9 @@ struct Shape {
   static constexpr int kTiles = kTilesOfBlock, kParts = kTiles < 4 ? 4 : 2;  // W
   static constexpr int kWarps = kTiles * kParts, kThreads = 32 * kWarps, kVectors = 16 * kTiles;
   static constexpr int kColumns = kSplitKeys / 8 / kParts;  // of a warp
-  static constexpr int kChunks = 256 / 32 / kParts;         // of 32 dims, of a warp at most
+  static constexpr int kMostDim = kTiles < 4 ? 256 : 128;
+  static constexpr int kChunks = kMostDim / 32 / kParts;   // of 32 dims, of a warp at most
+  static constexpr int kOnProcessor = kTiles < 2 ? 3 : 2;  // blocks that registers leave room for
 
   // Shared memory of a block: keys, values, queries, weights.
   __host__ __device__ static constexpr int64_t words(int64_t dim) {
@@ -57,7 +59,7 @@ class TileProduct {
     for (auto& c : s_) c[0] = c[1] = c[2] = c[3] = 0.0f;
     const int stride = dim / 2 + 4;
     const uint32_t* b = keys + lane_ % 4 * kKeyStride + part_ * 8 + lane_ / 4;
-#pragma unroll 2
+#pragma unroll kUnroll
     for (int d = 0; d < dim; d += 16, b += 8 * kKeyStride) {
       uint32_t a[4];
       load_a(a, query + tile_ * 16 * stride, stride, d, lane_);
@@ -71,20 +73,15 @@ class TileProduct {
   __device__ void tell_tops(float scale, const int (&visible)[2], const uint32_t* valid) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const Shown shown(*this, visible[half], valid);
       float top = -INFINITY;
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const int n = visible[half] - 32 * w;
-        const uint32_t bits = n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
-        shown_[half][w] = (valid[w] & bits) >> (8 * part_ + lane_ % 4 * 2);
-      }
 #pragma unroll
       for (int i = 0; i < S::kColumns; ++i)
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& x = s_[i][2 * half + j];
           x = scale * x;
-          if (shown(half, i, j)) top = fmaxf(top, x);
+          if (shown(i, j)) top = fmaxf(top, x);
         }
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
       top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
@@ -92,10 +89,11 @@ class TileProduct {
     }
   }
   // When all have told. Leaves the weights bf16(e), invisible keys with 0.
-  __device__ void exponentials(uint32_t* weights) {
+  __device__ void exponentials(const int (&visible)[2], const uint32_t* valid, uint32_t* weights) {
     float x[2][2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      const Shown shown(*this, visible[half], valid);
       float top = -INFINITY;
 #pragma unroll
       for (int w = 0; w < S::kParts; ++w) top = fmaxf(top, exchange_.tops[tile_][w][half * 8 + lane_ / 4]);
@@ -108,7 +106,7 @@ class TileProduct {
         float e[2];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          e[j] = shown(half, i, j) ? exp_f32(s_[i][2 * half + j] - top) : 0.0f;
+          e[j] = shown(i, j) ? exp_f32(s_[i][2 * half + j] - top) : 0.0f;
           sums[i % kGroups][j] = sums[i % kGroups][j] + e[j];
         }
         to[i * S::kParts * 4] = to_bf16(e[0]) | uint32_t{to_bf16(e[1])} << 16;
@@ -143,7 +141,7 @@ class TileProduct {
 #pragma unroll
     for (auto& c : o) c[0] = c[1] = c[2] = c[3] = 0.0f;
     const uint32_t* b = values + lane_ % 4 * stride + chunk * 32 + lane_ / 4;
-#pragma unroll 4
+#pragma unroll kUnroll
     for (int key = 0; key < kSplitKeys; key += 16, b += 8 * stride) {
       uint32_t a[4];
       load_a(a, weights + tile_ * 16 * kWeightStride, kWeightStride, key, lane_);
@@ -153,14 +151,28 @@ class TileProduct {
   }
 
  private:
-  __device__ bool shown(int half, int i, int j) const {
-    return shown_[half][i * S::kParts / 4] >> (i * S::kParts % 4 * 8 + j) & 1;
-  }
+  static constexpr int kUnroll = S::kParts == 4 ? 4 : 1;  // as registers allow
+
+  // Which of the lane's keys a row sees.
+  class Shown {
+   public:
+    __device__ Shown(const TileProduct& product, int visible, const uint32_t* valid) {
+#pragma unroll
+      for (int w = 0; w < 4; ++w) {
+        const int n = visible - 32 * w;
+        const uint32_t bits = n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
+        words_[w] = (valid[w] & bits) >> (8 * product.part_ + product.lane_ % 4 * 2);
+      }
+    }
+    __device__ bool operator()(int i, int j) const { return words_[i * S::kParts / 4] >> (i * S::kParts % 4 * 8 + j) & 1; }
+
+   private:
+    uint32_t words_[4];
+  };
 
   Exchange<S>& exchange_;
   int tile_, part_, lane_;
   float s_[S::kColumns][4], top_[2];
-  uint32_t shown_[2][4];
 };
 }  // namespace
 }  // namespace specpilot::attention
