@@ -23,6 +23,7 @@ void launch(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
 template <class... P, class... A>
 void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
                   A&&... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   cudaFuncAttributes code;
   cudaError_t error = cudaFuncGetAttributes(&code, kernel);
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
