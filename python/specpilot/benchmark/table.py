@@ -92,9 +92,9 @@ class StepTable:
         return f"{machine_line(self.machine)} · {rates or 'clocks unknown'}"
 
     def table(self) -> Table:
-        """For the terminal."""
+        """For the terminal. A step pays when it emits more tokens than (T + D) / T(1)."""
         table = Table(title=self.conditions(), caption=self.machine_line(), box=None)
-        for name in ("width", "T, ms ± MAD", "D, ms ± MAD", "T / T(1)", "(T + D) / T(1): tokens that pay"):
+        for name in ("width", "T, ms ± MAD", "D, ms ± MAD", "T / T(1)", "pays from τ"):
             table.add_column(name, justify="right")
         one = self.verify[1].median
         for w, t in self.verify.items():
