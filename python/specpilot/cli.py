@@ -250,9 +250,8 @@ def bench(
         steps = measure(config, console=err)
         steps.write(out)
         Console().print(steps.table())
-        err.print(
-            f"[dim]{out}/report.json, report.png; for verify=auto: {steps.keep()}[/dim]", soft_wrap=True
-        )
+        written = escape(f"{out}/report.json, report.png; for verify=auto: {steps.keep()}")
+        err.print(f"[dim]{written}[/dim]", soft_wrap=True)
         return
     _refuse(
         ctx,
