@@ -25,6 +25,7 @@ import step_table  # noqa: E402
 import tables  # noqa: E402
 import timing  # noqa: E402
 
+from specpilot import machine  # noqa: E402
 from specpilot.benchmark.stats import Spread  # noqa: E402
 
 
@@ -214,10 +215,10 @@ def test_roofline_holds_ops_against_the_ceiling_of_their_place():
 
 
 def test_clocks_may_be_unknown(monkeypatch):
-    monkeypatch.setattr(device, "_output", lambda command: "")
-    assert device.smi() == {} and device.facts("cpu")["commit"] == ""
+    monkeypatch.setattr(machine, "output", lambda command: "")
+    assert machine.smi() == {} and device.facts("cpu")["commit"] == ""
     assert tables.state_text({}) == "clocks unknown"
-    monkeypatch.setattr(device, "_output", lambda command: "NVIDIA H200, 580.1, 1980, 3201, 412.5, 41")
+    monkeypatch.setattr(machine, "output", lambda command: "NVIDIA H200, 580.1, 1980, 3201, 412.5, 41")
     with device.Watch() as watch:
         pass
     assert watch.state["sm_mhz"] == "1980" and tables.state_text(watch.state).startswith(

@@ -112,7 +112,7 @@ def finish(facts: Mapping[str, str], text: str, checks: Sequence[Check], dry_run
 
 
 def state_text(state: Mapping[str, str]) -> str:
-    """ "1980 MHz SM, 3201 MHz memory, …" of ``device.smi``."""
+    """ "1980 MHz SM, 3201 MHz memory, …" of ``machine.smi``."""
     if not state:
         return "clocks unknown"
     return (

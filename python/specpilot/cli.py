@@ -34,6 +34,10 @@ ThreadsOption = Annotated[
 DeviceOption = Annotated[
     str, typer.Option(help="cpu, cuda, cuda:N, or auto (a GPU if one can be used, else the CPU).")
 ]
+WeightsOption = Annotated[str, typer.Option(help="w12 (12-bit lossless) or bf16.")]
+DrafterWeightsOption = Annotated[
+    str, typer.Option(help="q8 (8 bits), w12 or bf16: other drafts, the same tokens.")
+]
 
 
 def _drafter(name: str) -> str | None:
@@ -50,10 +54,8 @@ def decode(
     ar: Annotated[
         bool, typer.Option("--ar", help="Decode one token at a time (same as --verify ar).")
     ] = False,
-    weights: Annotated[str, typer.Option(help="w12 (12-bit lossless) or bf16.")] = "w12",
-    drafter_weights: Annotated[
-        str, typer.Option(help="q8 (8 bits), w12 or bf16: other drafts, the same tokens.")
-    ] = "q8",
+    weights: WeightsOption = "w12",
+    drafter_weights: DrafterWeightsOption = "q8",
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="Stop string; may be given several times.")] = None,
     enable_thinking: Annotated[
@@ -195,8 +197,17 @@ def info(
     out.print(table)
 
 
+def _refuse(ctx: typer.Context, options: tuple[str, ...], why: str) -> None:
+    """Refuses those of the options that the command line names."""
+    for option in options:
+        source = ctx.get_parameter_source(option)
+        if source and source.name == "COMMANDLINE":
+            raise ValueError(f"--{option.replace('_', '-')} {why}")
+
+
 @app.command()
 def bench(
+    ctx: typer.Context,
     prompts: Annotated[
         list[Path] | None,
         typer.Option(help='JSONL files or directories of them, one {"turns": [...]} a line.'),
@@ -214,6 +225,11 @@ def bench(
     check: Annotated[
         bool, typer.Option("--check", help="Token forcing: score every emitted token by stock transformers.")
     ] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Instead: times of a step by width, kept for --verify auto.")
+    ] = False,
+    weights: WeightsOption = "w12",
+    drafter_weights: DrafterWeightsOption = "q8",
     out: Annotated[Path, typer.Option(help="Directory for report.json, report.md and report.png.")] = Path(
         "bench-out"
     ),
@@ -221,9 +237,27 @@ def bench(
     device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
 ) -> None:
-    """End-to-end speed of the arms, interleaved in one process, with bit equality of their tokens."""
+    """End-to-end speed of the arms, interleaved in one process, with bit equality of their tokens. Or --table."""
     from .benchmark import BenchConfig, run
+    from .benchmark.table import TableConfig, measure
 
+    if table:
+        decoding = ("prompts", "arms", "limit", "max_new_tokens", "check")
+        _refuse(ctx, decoding, "is for decoding, and --table decodes nothing: leave one of them out")
+        config = TableConfig(
+            target, _drafter(drafter), weights, drafter_weights, max_context, device, threads
+        )
+        steps = measure(config, console=err)
+        steps.write(out)
+        Console().print(steps.table())
+        written = escape(f"{out}/report.json, report.png; for verify=auto: {steps.keep()}")
+        err.print(f"[dim]{written}[/dim]", soft_wrap=True)
+        return
+    _refuse(
+        ctx,
+        ("weights", "drafter_weights"),
+        "goes with --table: otherwise --arms names the target's weights, and drafters are in 8 bits",
+    )
     report = run(
         BenchConfig(
             target=target,

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -90,16 +91,7 @@ def stored(
 ) -> dict[int, StepTime]:
     """``make()``, the times of these widths on ``device``, or what it gave an earlier process on the same machine and build with
     the same ``facts``: the models."""
-    key = {
-        **facts,
-        "widths": list(widths),
-        "machine": machine_identity(device),
-        "version": release(),
-    }
-    key["build"] = os.stat(_C.__file__).st_mtime_ns
-    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
-    cache = cache_dir()
-    path = cache / f"step-costs-{name}.json"
+    path, _ = _place(facts, device, widths)
     try:
         kept = {int(w): StepTime(*map(float, t)) for w, t in json.loads(path.read_text())["seconds"].items()}
         if kept.keys() == set(widths) and all(_plausible(w, t) for w, t in kept.items()):
@@ -108,13 +100,38 @@ def stored(
         pass  # not measured yet, or not ours: measure
     times = make()
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}")
-        part.write_text(json.dumps({"key": key, "seconds": times}, indent=1))
-        part.replace(path)
+        store(facts, device, times)
     except OSError as e:
         log.debug("step costs are not kept: %s", e)
     return times
+
+
+def store(
+    facts: Mapping[str, Any], device: torch.device, times: Mapping[int, StepTime], **beside: Any
+) -> Path:
+    """Keeps times on ``device`` where ``stored`` looks for their widths, in place of what is there; gives the file. ``beside`` is
+    written next to them, for readers of the file. Raises OSError."""
+    path, key = _place(facts, device, list(times))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps({"key": key, "seconds": times, **beside}, indent=1))
+    part.replace(path)
+    return path
+
+
+def _place(
+    facts: Mapping[str, Any], device: torch.device, widths: Sequence[int]
+) -> tuple[Path, dict[str, Any]]:
+    """The file of a table, and the key that it is named by."""
+    key = {
+        **facts,
+        "widths": list(widths),
+        "machine": machine_identity(device),
+        "version": release(),
+        "build": os.stat(_C.__file__).st_mtime_ns,
+    }
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+    return cache_dir() / f"step-costs-{name}.json", key
 
 
 def _plausible(width: int, time: StepTime) -> bool:

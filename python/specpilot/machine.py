@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from . import _C, devices
 
 DRIVER = Path("/sys/module/nvidia/version")
+SMI = {
+    "gpu": "name",
+    "driver": "driver_version",
+    "sm_mhz": "clocks.sm",
+    "memory_mhz": "clocks.mem",
+    "watts": "power.draw",
+    "celsius": "temperature.gpu",
+}
 
 
 def cpu_model() -> str:
@@ -48,6 +58,34 @@ def _driver(known: devices.Facts) -> str:
         return DRIVER.read_text().strip()
     except OSError:
         return f"CUDA {devices.cuda_version(known.driver)}"
+
+
+def output(command: list[str]) -> str:
+    """What a command prints; "" if it fails, or is not there."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def smi(gpu: str = "0") -> dict[str, str]:
+    """What nvidia-smi says now about a GPU (index or UUID), by the names of ``SMI``; {} where there is no nvidia-smi."""
+    query = f"--query-gpu={','.join(SMI.values())}"
+    said = output(["nvidia-smi", query, "--format=csv,noheader,nounits", "-i", gpu])
+    values = [v.strip() for v in said.split(",")]
+    return dict(zip(SMI, values, strict=True)) if len(values) == len(SMI) else {}
+
+
+def clocks(device: torch.device) -> dict[str, str]:
+    """Clocks now, in MHz: those of a GPU's SMs and memory, or that of the fastest CPU core; {} where nobody tells."""
+    if device.type == "cuda":  # by UUID: nvidia-smi numbers GPUs without regard to CUDA_VISIBLE_DEVICES
+        said = smi(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+        return {k: said[k] for k in ("sm_mhz", "memory_mhz") if k in said}
+    try:
+        cores = psutil.cpu_freq(percpu=True) or []
+    except (NotImplementedError, OSError):
+        cores = []
+    return {"cpu_mhz": f"{max(core.current for core in cores):.0f}"} if cores else {}
 
 
 def _cuda(known: devices.Facts) -> str:

@@ -1,16 +1,19 @@
-"""The report's picture: tok/s by set and arm, and τ."""
+"""Pictures: of a report tok/s by set and arm, and τ; of a step table T and D over the width."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from .report import Report
+    from .table import StepTable
 
 COLOURS = ("#9aa0a6", "#4c78a8", "#e4572e", "#f2a541", "#6a994e")
 
@@ -54,9 +57,31 @@ def plot(report: Report, path: Path) -> None:
     tau.set_ylabel("τ")
     tau.margins(y=0.25)
     tau.set_xticks(range(len(sets)), sets)
-    for axes in (speed, tau):
+    _save(figure, (speed, tau), f"{report.conditions()}\n{report.machine_line()}", path)
+
+
+def plot_table(table: StepTable, path: Path) -> None:
+    """Writes a PNG; no display is needed."""
+    figure = Figure(figsize=(7.0, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    halves = (("T, a verify pass", table.verify, COLOURS[1]), ("D, drafting", table.draft, COLOURS[2]))
+    for name, times, colour in halves:
+        y, mad = [1e3 * s.median for s in times.values()], [1e3 * s.mad for s in times.values()]
+        axes.errorbar(list(times), y, yerr=mad, marker="o", markersize=4, color=colour, label=name, capsize=2)
+    axes.set_title("Time of a step's halves by width", loc="left", fontweight="bold")
+    axes.set_xlabel("rows: the anchor and its drafts")
+    axes.set_ylabel("ms, median ± MAD")
+    axes.set_xticks(table.widths)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, loc="upper left")
+    _save(figure, (axes,), f"{table.conditions()}\n{table.machine_line()}", path)
+
+
+def _save(figure: Figure, plots: Sequence[Axes], caption: str, path: Path) -> None:
+    for axes in plots:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.3)
         axes.set_axisbelow(True)
-    figure.supxlabel(f"{report.conditions()}\n{report.machine_line()}", fontsize=7, wrap=True)
+    figure.supxlabel(caption, fontsize=7, wrap=True)
     figure.savefig(path, dpi=150)

@@ -36,6 +36,17 @@ class Row:
     equal: int  # prompts whose tokens equal the reference arm's
 
 
+def machine_line(m: dict[str, Any]) -> str:
+    """Where it was measured, and with what: the facts of ``benchmark.machine``."""
+    commit = f" ({m['commit']})" if m.get("commit") else ""
+    gpu = f"{m['gpu']} on " if m.get("gpu") else ""
+    return (
+        f"{gpu}{m['cpu']}, {m['threads']} threads, {m['tier']}, {m['memory_bandwidth_gbps']:.1f} GB/s read · "
+        f"specpilot {m['version']}{commit}, torch {m['torch']}, transformers {m['transformers']} · "
+        f"{m['date']}"
+    )
+
+
 @dataclass
 class Report:
     """Filled by a session. ``partial``: it was interrupted, and holds what was measured until then."""
@@ -116,14 +127,7 @@ class Report:
         )
 
     def machine_line(self) -> str:
-        m = self.machine
-        commit = f" ({m['commit']})" if m.get("commit") else ""
-        gpu = f"{m['gpu']} on " if m.get("gpu") else ""
-        return (
-            f"{gpu}{m['cpu']}, {m['threads']} threads, {m['tier']}, {m['memory_bandwidth_gbps']:.1f} GB/s read · "
-            f"specpilot {m['version']}{commit}, torch {m['torch']}, transformers {m['transformers']} · "
-            f"{m['date']}"
-        )
+        return machine_line(self.machine)
 
     def conditions(self) -> str:
         c = self.config

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from functools import partial
+from typing import Any, TypeVar, cast
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -23,6 +24,7 @@ from .rows import Rows, SlotTable
 
 CHUNK = 512  # rows of a prefill call at most
 PLANNED = ("tree", "two-level")
+T = TypeVar("T")
 
 
 def chunk_rows(block: int, max_context: int) -> int:
@@ -194,22 +196,31 @@ class Engine:
         """Step times are measured at the first use, in an empty context, unless they are known from before."""
         sync_free = self.sync_free
         if sync_free not in self._autos:
-            chain = self._verifier("chain")
-            widths = cost.widths_up_to(min(chain.max_width, self.max_context))
-
-            def make() -> dict[int, cost.StepTime]:
-                self.acquire()
-                try:
-                    with self.current():
-                        self._table.reserve(0, min(self._block, self.max_context) + self._block)
-                        return cost.measure(chain.seconds, widths)
-                finally:
-                    self.release()
-
-            facts = self._cost_key and {**self._cost_key, "sync_free": sync_free}
-            costs = make() if facts is None else cost.stored(facts, self.device, widths, make)
+            make, facts = partial(self.time_steps, cost.measure), self.cost_facts
+            costs = make() if facts is None else cost.stored(facts, self.device, self._widths(), make)
             self._autos[sync_free] = Auto(costs, narrows=not sync_free)
         return self._autos[sync_free]
+
+    def _widths(self) -> list[int]:
+        """Those that "auto" chooses among."""
+        return cost.widths_up_to(min(self._verifier("chain").max_width, self.max_context))
+
+    @property
+    def cost_facts(self) -> dict[str, Any] | None:
+        """What step times depend on besides the machine, for ``cost.store``; None if that is not known."""
+        return self._cost_key and {**self._cost_key, "sync_free": self.sync_free}
+
+    def time_steps(self, measure: Callable[[Callable[[int], cost.StepTime], list[int]], T]) -> T:
+        """``measure(run, widths)``, with the engine taken: the widths of steps that "auto" chooses among, and ``run(width)``, which
+        gives the times of one step of a chain in an empty context. Raises ValueError without a drafter."""
+        run, widths = self._verifier("chain").seconds, self._widths()
+        self.acquire()
+        try:
+            with self.current():
+                self._table.reserve(0, min(self._block, self.max_context) + self._block)
+                return measure(run, widths)
+        finally:
+            self.release()
 
     def current(self) -> AbstractContextManager[Any]:
         """Makes its device the current one, on which kernels start."""
