@@ -18,7 +18,8 @@ namespace specpilot::w12_cuda {
 inline constexpr int kTileRows = 16, kTileK = 64, kTileWeights = kTileRows * kTileK;
 inline constexpr int kHeaderBytes = 16, kTileBytes = kHeaderBytes + kTileWeights * 12 / 8, kBf16TileBytes = kTileWeights * 2;
 inline constexpr int kInline = 3;  // exceptions in a header
-inline constexpr int kTilesPerWarp = 2, kMaxWarps = 8, kMaxPieces = 132;
+inline constexpr int kTilesPerWarp = 2, kMaxWarps = 8, kMaxSmallPieces = 8;
+inline constexpr int kMaxPieceWarps = 132 * kMaxWarps;    // pieces times warps
 inline constexpr int64_t kMaxWeights = int64_t{1} << 36;  // of a matrix: units times pieces stay in 31 bits
 
 // Unit u of the work is k step u % steps of row block u / steps; piece g of `pieces` takes units [first(g), first(g + 1)). An
@@ -27,6 +28,7 @@ struct Plan {
   int warps;  // of a row block
   int blocks, steps;
   int pieces;
+  bool small;  // a row block is one warp's, cut into as many pieces as any other
 
   constexpr int rows() const { return warps * kTilesPerWarp * kTileRows; }
   constexpr int tiles() const { return warps * kTilesPerWarp; }
@@ -34,13 +36,18 @@ struct Plan {
 };
 
 constexpr Plan plan(int64_t n, int64_t k) {
-  constexpr int kFewSteps = 1;
+  constexpr int kPieces = 132, kSmallSteps = 3;
+  constexpr int64_t kSmallWeights = int64_t{1} << 21;
   Plan p{};
-  p.warps = n >= 4096 ? 8 : n >= 2048 ? 4 : n >= 512 ? 2 : 1;
+  p.small = n * k <= kSmallWeights;
+  p.warps = p.small ? 1 : n >= 4096 ? 8 : n >= 2048 ? 4 : n >= 512 ? 2 : 1;
   p.blocks = static_cast<int>((n + p.rows() - 1) / p.rows());
   p.steps = static_cast<int>((k + kTileK - 1) / kTileK);
-  const int most = (p.units() + kFewSteps - 1) / kFewSteps;
-  p.pieces = most < 1 ? 1 : most < kMaxPieces ? most : kMaxPieces;
+  const int cuts = (p.steps + kSmallSteps - 1) / kSmallSteps;
+  p.pieces = p.small               ? p.blocks * (cuts < kMaxSmallPieces ? cuts : kMaxSmallPieces)
+             : p.units() < kPieces ? p.units()
+                                   : kPieces;
+  if (p.pieces > kMaxPieceWarps) p.small = false, p.pieces = kPieces;  // thousands of outputs of a few columns
   return p;
 }
 }  // namespace specpilot::w12_cuda

@@ -24,11 +24,9 @@ struct Launch {
   int weight_bytes;  // of a unit
 };
 
-template <Format format, int kTokens>
+template <Format format, int kTokens, int kStages>
 class Ring {
  public:
-  static constexpr int kStages = stages(kTokens);
-
   __device__ Ring(uint8_t* memory, Barriers& barriers, const Params& p, const Launch& launch, int first_unit, int first_row)
       : memory_(memory), barriers_(barriers), p_(p), launch_(launch), first_unit_(first_unit), first_row_(first_row) {}
   __device__ uint8_t* stage(int step) const {

@@ -13,6 +13,7 @@ Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalT
   SP_CHECK(n <= INT32_MAX && k <= INT32_MAX && n * k <= w12_cuda::kMaxWeights, op, ": weight shape [", n, ", ", k,
            "]; at most 2^36 weights on CUDA");
   const w12_cuda::Plan plan = w12_cuda::plan(n, k);
+  SP_CHECK(int64_t{plan.units()} * plan.pieces <= INT32_MAX, op, ": weight shape [", n, ", ", k, "] is too long for CUDA");
   SP_CHECK(data.contiguous() && !others, op, ": on CUDA a weight is contiguous data and, for w12, the list exc_pos");
   const bool bf16_data = data.is_bf16();
   SP_CHECK(bf16_data || data.is_u8(), op, ": data must be bf16 or uint8 (w12)");
