@@ -10,19 +10,13 @@ from specpilot.ref.embed import embed as embed_ref
 
 pytestmark = needs_gpu
 BF16 = torch.bfloat16
-# Ragged ones; SmolLM2's; some whose plans cut rows of blocks into several pieces.
-SHAPES = [
-    (1, 1),
-    (17, 33),
-    (40, 7),
-    (48, 576),
-    (960, 576),
-    (576, 1536),
-    (300, 5000),
-    (2100, 200),
+SMALL = [(1, 1), (17, 33), (40, 7), (48, 576), (960, 576), (576, 1536), (300, 5000), (2100, 200), (640, 1100)]
+LARGE = [
+    (600, 5000),
+    (2100, 1100),
     (4100, 1030),
-    (640, 1100),
-]
+]  # 2, 4 and 8 warps a block, pieces that end inside of row blocks
+SHAPES = SMALL + LARGE
 ROWS = [1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 100, 128, 192, 256, 257, 300, 512, 1000, 1024]
 
 
@@ -55,13 +49,14 @@ def test_value_formats_and_rows(shape, assert_bits_equal):
         assert_bits_equal(call(x[-rows:], w12), single[-rows:], f"last {rows}")
 
 
-def test_cancelling_data_depends_on_the_plan_alone(assert_bits_equal):
+@pytest.mark.parametrize("shape", [(640, 1100), *LARGE])
+def test_cancelling_data_depends_on_the_plan_alone(shape, assert_bits_equal):
     """2^25, 1, -2^25: another cut of k or another order of pieces shows in whole units."""
     g = torch.Generator("cuda").manual_seed(3)
     pool = torch.tensor([2.0**25, 1.0, -(2.0**25), 3.0, -1.0], device="cuda")
-    x = pool[torch.randint(0, 5, (1024, 1100), generator=g, device="cuda")].to(BF16)
+    x = pool[torch.randint(0, 5, (1024, shape[1]), generator=g, device="cuda")].to(BF16)
     w = torch.tensor([1.0, -1.0, 2.0], device="cuda")[
-        torch.randint(0, 3, (640, 1100), generator=g, device="cuda")
+        torch.randint(0, 3, shape, generator=g, device="cuda")
     ].to(BF16)
     weight = run_weight([w])
     single = torch.cat([call(x[i : i + 1], weight) for i in range(1024)])

@@ -1,16 +1,16 @@
 // CUDA twin of linear: y = x W^T for bf16 and w12 weights in the run layouts of formats/w12_cuda.h, order "cuda-mma16" (linear.h).
 //
-// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps that multiply, a
-// warp 2 tiles of 16 weight rows; the block walks the units (row block, k step of 64) of its piece of the plan (w12_cuda::plan) through
-// a ring of stages (linear_stage.cuh). Where a piece ends inside of a row block its accumulators go to a workspace, and whoever
-// comes last to a row block adds them up in the order of the pieces:
+// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps
+// that multiply, a warp 2 tiles of 16 weight rows; the block walks the units (row block, k step of 64) of its piece of the plan
+// (w12_cuda::plan) through a ring of stages (linear_stage.cuh) that one more warp fills. Where a piece ends inside of a row block
+// its accumulators go to a workspace, and whoever comes last to a row block adds them up in the order of the pieces:
 //
 //   row block   |      0       |      1       |      2       |
 //   units       |. . . . . . . |. . . . . . . |. . . . . . . |
 //   pieces      |--- 0 ---|--- 1 ---|--- 2 ---|--- 3 ---|- 4 |          sums: 0 + 1,  1 + 2,  2 + 3 + 4
 //
-// Small weights have a kernel of their own (linear_small.cuh). With more rows than the workspace is for (prompts), a block takes a whole row block for 64 tokens and adds up its pieces in
-// registers: the same sums.
+// Small weights have a kernel of their own (linear_small.cuh). With more rows than the workspace is for (prompts), a block takes a
+// whole row block for 64 tokens and adds up its pieces in registers: the same sums.
 //
 // On sm_90 the next kernel's weights stream in while this one ends (dependent launch).
 // Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a row block.
