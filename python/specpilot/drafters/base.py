@@ -51,15 +51,26 @@ class Memory(Protocol):
     def kv(self, layers: int, kv_heads: int, head_dim: int) -> Cache: ...
 
 
+@dataclass(frozen=True)
+class DraftRows:
+    """The rows that a drafter's calls read: those of ``extend``, of ``draft``, and of its causal layers where they differ."""
+
+    context: BlockRows
+    block: BlockRows
+    causal: BlockRows | None
+
+
 class Drafter(ABC):
     """Proposes up to ``block_size - 1`` tokens after an anchor, from the target's hidden states before it.
 
-    ``place_…`` set the inputs of one step; ``extend`` and ``draft`` are op calls on fixed buffers only, so they are captured once
-    and replayed. A drafter never decides a token: what it holds may be approximate, and is never read by the target.
+    ``place_…`` set the inputs of one step, or somebody else fills ``rows``; ``extend`` and ``draft`` are op calls on fixed buffers
+    only, so they are captured once and replayed. A drafter never decides a token: what it holds may be approximate, and is never
+    read by the target.
     """
 
     block_size: int  # rows of a verify pass at most: the anchor and the drafts
     tap_layers: Sequence[int]  # target layers whose outputs it reads
+    rows: DraftRows  # made by ``allocate``
 
     @abstractmethod
     def allocate(self, memory: Memory) -> None:

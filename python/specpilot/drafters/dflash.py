@@ -19,7 +19,7 @@ from ..layers import LayerWork, run_layer
 from ..loading import Loader, TensorSource
 from ..progress import ProgressCallback
 from ..rope import rope_tables
-from .base import Drafter, Memory, TargetParts
+from .base import Drafter, DraftRows, Memory, TargetParts
 from .dflash_config import DFlashConfig
 
 
@@ -75,6 +75,8 @@ class DFlashDraftModel(Drafter):
         self._kv = memory.kv(c.layers, c.shape.kv_heads, c.shape.head_dim)
         self._context, self._block = memory.rows(memory.context_rows), memory.rows(self.block_size)
         self._causal = memory.rows(self.block_size) if any(c.causal) else self._block
+        apart = self._causal if self._causal is not self._block else None
+        self.rows = DraftRows(self._context, self._block, apart)
         self._block.ids[1:] = c.mask_token
         self._work = LayerWork(c.shape, self.block_size)
         self._context_hidden = buffer(memory.context_rows, c.shape.hidden)

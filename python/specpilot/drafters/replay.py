@@ -149,8 +149,9 @@ class Replay(Drafter):
 
     def allocate(self, memory: Memory) -> None:
         self.inner.allocate(memory)
-        self._anchor = memory.rows(1)
-        on, slots = self._anchor.positions.device, self.block_size - 1
+        self.rows = self.inner.rows
+        self._anchor = self.rows.block.positions[:1]
+        on, slots = self._anchor.device, self.block_size - 1
         self._ids = torch.zeros(memory.max_context, slots, dtype=torch.int32, device=on)
         self._margins = torch.zeros(memory.max_context, slots, device=on)
         self._own_ids, self._own_margins = torch.zeros_like(self._ids[0]), torch.zeros_like(self._margins[0])
@@ -163,13 +164,12 @@ class Replay(Drafter):
 
     def place_block(self, start: int, anchor: int) -> None:
         self.inner.place_block(start, anchor)
-        self._anchor.place(start, 1)
 
     def draft(self, ids: Tensor, margins: Tensor) -> None:
         n = ids.shape[0]
         self.inner.draft(self._own_ids[:n], self._own_margins[:n])
         for table, out in ((self._ids, ids), (self._margins, margins)):
-            _copy_row(table[:, :n], self._anchor.positions, out)
+            _copy_row(table[:, :n], self._anchor, out)
 
     @property
     def nbytes(self) -> int:
