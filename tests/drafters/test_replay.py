@@ -42,14 +42,16 @@ def test_draws_have_the_tau_and_are_calibrated(tau):
     assert abs(law.tau - tau) < 1e-4
     a, b = LOG.fit()
     drawn, chances, outcomes = [], [], []
-    for request in range(200):
-        right, margins = law.draw(request, 200, seed=3)
+    for request in range(2 * len(LOG.margins)):
+        right, margins = law.draw(request, 10000, seed=3)
         drawn.append(1 + right.mean())
         seen = np.arange(BLOCK - 1) <= right[:, None]
         chances.append(1 / (1 + np.exp(-a - b * np.minimum(margins[seen], 8))))
         outcomes.append((np.arange(BLOCK - 1) < right[:, None])[seen])
-    assert abs(np.mean(drawn) - tau) < 0.01 * tau
+    assert abs(np.mean(drawn) - tau) < 0.005 * tau
     assert np.std(drawn) > 0.1, "requests differ"
+    few = np.mean(drawn[:5])
+    assert abs(few - tau) < 0.1 * tau, "few requests are not all easy or all hard"
     chance, outcome = np.concatenate(chances), np.concatenate(outcomes)
     for low in np.arange(0.3, 1, 0.1):  # what the margins say is what happens
         bin = (chance >= low) & (chance < low + 0.1)

@@ -10,8 +10,10 @@ and s is the number at which the mean over generations of the mean over their dr
     1 + sum over k of the product over i ≤ k of P_i          (tokens of a pass, the bonus token included)
 
 is the τ that was asked for. A request is given one logged generation, each anchor position one of its drafts: so difficulty varies
-from request to request and from step to step as it was logged. The step's margins are s · m, and how many drafts are accepted is
-drawn from the law: a policy sees margins that are calibrated, and never the outcome. Draws of different positions are independent.
+from request to request and from step to step as it was logged. As many requests as there are generations, or a multiple, get each
+equally often; of fewer, easy and hard ones come in turns, and their τ is only near the one asked for. The step's margins are s · m,
+and how many drafts are accepted is drawn from the law: a policy sees margins that are calibrated, and never the outcome. Draws of
+different positions are independent.
 
 In an engine, one-token decoding first says which tokens follow the prompt. ``Replay`` then proposes those up to the drawn count
 and a wrong one after it, at the price of a drafter that runs in full: of that drafter, only what it proposes is replaced. So the
@@ -99,10 +101,11 @@ class SurvivalLaw:
     def draw(self, request: int, anchors: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """How many drafts are right after each of so many anchors, and the margins [anchors, slots] of all drafts there."""
         generations, drafts, slots = self.margins.shape
-        # Any run of requests has easy and hard ones about in their proportion: steps of the golden ratio through the ranks.
-        rank = (0.5 + request * _GOLDEN) % 1
+        turns = (
+            0.5 + _GOLDEN * np.arange(generations)
+        ) % 1  # the first few are spread evenly, whatever their number
         by_ease = self.chances.cumprod(2).sum(2).mean(1).argsort()
-        generation = by_ease[int(rank * generations)]
+        generation = by_ease[turns.argsort().argsort()[request % generations]]
         random = np.random.default_rng((seed, request))
         which = random.integers(drafts, size=anchors)
         right = random.random((anchors, slots)) < self.chances[generation, which]
