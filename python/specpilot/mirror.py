@@ -19,7 +19,9 @@ class Mirror:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self._apart = tensor.device.type != "cpu"
-        self._host = torch.zeros_like(tensor, device="cpu", pin_memory=True) if self._apart else tensor
+        self._host = tensor
+        if self._apart:
+            self._host = torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True)
         self.numpy: NDArray[Any] = self._host.numpy()
         self._uploaded = torch.cuda.Event() if self._apart else None
 
