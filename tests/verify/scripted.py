@@ -64,6 +64,9 @@ class Recorder(WidthPolicy):
         self.steps.append((drafted, verified, emitted, margins.tolist()))
         self._policy.observe(drafted, verified, emitted, time, margins)
 
+    def narrow(self, margins) -> int:
+        return self._policy.narrow(margins)
+
     @property
     def taken_in(self) -> int:
         """Tokens whose positions the drafter has surely taken in: those before the last step that drafted."""
