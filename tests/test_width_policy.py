@@ -33,9 +33,15 @@ def best(costs, chance: float) -> float:
 
 
 class Machine:
-    """Where drafts survive with chances that ``slots`` gives a step, and times are those of ``costs`` up to a factor."""
+    """Where drafts survive with chances that ``slots`` gives a step, and times are those of ``costs`` up to a factor.
 
-    def __init__(self, policy, costs, slots, scale: float = 1.0, seed: int = 0) -> None:
+    ``sync_free``: widths are not narrowed, and a step is observed after the next one's width was asked for.
+    """
+
+    def __init__(
+        self, policy, costs, slots, scale: float = 1.0, seed: int = 0, sync_free: bool = False
+    ) -> None:
+        self.sync_free, self.late = sync_free, None
         self.policy, self.costs, self.slots, self.scale = policy, costs, slots, scale
         self.pick = random.Random(seed)
         self.steps: list[tuple[int, int, int, float]] = []  # drafted, verified, emitted, seconds
@@ -46,14 +52,18 @@ class Machine:
             drafted = verified = self.policy.width()
             chances, margins = self.slots(self.pick)
             shown = np.array(margins[: drafted - 1], np.float32)
-            if drafted > 1:
+            if drafted > 1 and not self.sync_free:
                 verified = self.policy.narrow(shown)
             assert 1 <= verified <= drafted
             emitted = 1
             while emitted < verified and self.pick.random() < chances[emitted - 1]:
                 emitted += 1
             time = StepTime(self.scale * self.costs[drafted].draft, self.scale * self.costs[verified].verify)
-            self.policy.observe(drafted, verified, emitted, time, shown)
+            seen = drafted, verified, emitted, time, shown
+            if self.sync_free:
+                seen, self.late = self.late, seen
+            if seen:
+                self.policy.observe(*seen)
             self.steps.append((drafted, verified, emitted, sum(time)))
         return self.steps[-steps:]
 
@@ -156,3 +166,31 @@ def test_widths_that_the_end_cuts_short_count_for_acceptance_only():
     assert [(policy.draft[w], policy.verify[w]) for w in WIDTHS if w > 1] == before
     fresh = Auto(FLAT)
     assert policy.survival.chances([1.0]) > fresh.survival.chances([1.0])
+
+
+@pytest.mark.parametrize("costs", [FLAT, STEEP, table(0.5, 1.0, 0.15)], ids=["flat", "steep", "between"])
+@pytest.mark.parametrize("chance", [0.0, 0.6, 0.95])
+def test_steps_that_do_not_wait_settle_near_the_best_width_too(costs, chance):
+    machine = Machine(Auto(costs, narrows=False), costs, constant(chance), sync_free=True)
+    machine.run(800)
+    assert rate(machine.run(3000)) > 0.93 * best(costs, chance)
+
+
+def test_a_try_is_judged_by_its_own_step():
+    """The steps before and after it are observed while it is under way; a forgotten one is judged by none."""
+    costs = STEEP | {16: StepTime(0.1, 1.4)}
+    machine = Machine(Auto(costs, narrows=False), costs, constant(0.0), sync_free=True)
+    before = machine.run(500)
+    tries = [i for i, s in enumerate(before) if s[0] > 1 and i > 30]
+    assert tries and all(b - a > 1 for a, b in zip(tries, tries[1:], strict=False))
+    machine.policy.begin()  # the last step is never observed
+    machine.late, machine.slots = None, constant(1.0)
+    assert [s[0] for s in machine.run(1000)[-100:]].count(16) > 95
+
+
+def test_times_that_tell_nothing_are_left_out():
+    policy = Auto(FLAT)
+    before = [policy.verify[w] for w in WIDTHS]
+    policy.observe(4, 4, 4, None, np.ones(3, np.float32))
+    assert [policy.verify[w] for w in WIDTHS] == before
+    assert policy.survival.chances([1.0]) > Auto(FLAT).survival.chances([1.0])

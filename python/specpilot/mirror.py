@@ -8,6 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .moment import moment
+
+
+def _host_side(tensor: Tensor) -> Tensor:
+    if tensor.device.type == "cpu":
+        return tensor
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+
 
 class Mirror:
     """A contiguous tensor and its twin on the host, copied between at stated points; on the CPU both are one and nothing is copied.
@@ -18,22 +26,21 @@ class Mirror:
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
-        self._apart = tensor.device.type != "cpu"
-        self._host = torch.zeros_like(tensor, device="cpu", pin_memory=True) if self._apart else tensor
+        self._host = _host_side(tensor)
+        self._apart = self._host is not tensor
         self.numpy: NDArray[Any] = self._host.numpy()
-        self._uploaded = torch.cuda.Event() if self._apart else None
+        self._uploaded = moment(tensor.device)
 
     def writable(self) -> NDArray[Any]:
         """The host's side, once no upload reads it any more."""
-        if self._uploaded is not None:
-            self._uploaded.synchronize()
+        self._uploaded.wait()
         return self.numpy
 
     def upload(self, n: int | None = None) -> None:
         """Host to device, behind what is queued already; the first n entries of the first dim (None: all)."""
-        if self._uploaded is not None:
+        if self._apart:
             self.tensor[:n].copy_(self._host[:n], non_blocking=True)
-            self._uploaded.record(torch.cuda.current_stream(self.tensor.device))
+            self._uploaded.record()
 
     def download(self) -> None:
         """Device to host, queued; may be captured. Who reads ``numpy`` knows when it has happened."""

@@ -32,10 +32,10 @@ class WidthPolicy(ABC):
         return len(margins) + 1
 
     def observe(  # noqa: B027 (optional)
-        self, drafted: int, verified: int, emitted: int, time: StepTime, margins: NDArray[np.float32]
+        self, drafted: int, verified: int, emitted: int, time: StepTime | None, margins: NDArray[np.float32]
     ) -> None:
-        """What came of a step: widths drafted for and verified, tokens emitted, margins of the drafts. Steps are observed in the
-        order of their ``width()``, some of them after the ``width()`` of the next."""
+        """What came of a step: widths drafted for and verified, tokens emitted, its time (None: not that of others of its
+        widths), margins of the drafts. Steps are observed in the order of their ``width()``, some of them after the next one's."""
 
 
 class Fixed(WidthPolicy):
@@ -124,14 +124,18 @@ class Auto(WidthPolicy):
         return width
 
     def observe(
-        self, drafted: int, verified: int, emitted: int, time: StepTime, margins: NDArray[np.float32]
+        self, drafted: int, verified: int, emitted: int, time: StepTime | None, margins: NDArray[np.float32]
     ) -> None:
         self._observed += 1
         if self._observed == self._tried:
-            self._again, self._age, self._tried = emitted > self._rate * sum(time), self.PLANNED, 0
+            paid = time is None or emitted > self._rate * sum(time)
+            self._again, self._age, self._tried = paid, self.PLANNED, 0
         if drafted > 1:
             shown = margins.tolist()
-            self.draft.observe(drafted, time.draft)
             self.survival.remember(shown)
             self.survival.learn(shown, verified, emitted)
+        if time is None:
+            return
+        if drafted > 1:
+            self.draft.observe(drafted, time.draft)
         self.verify.observe(verified, time.verify)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tiny_engines
 import torch
+from gpu import needs_gpu
 
 from specpilot import _C, load, ops
 
@@ -25,12 +26,21 @@ def directories(tmp_path_factory):
     return tiny_engines.save_target(root / "target"), tiny_engines.save_drafter(root / "drafter")
 
 
-@pytest.fixture(scope="module", params=["host-driven", "sync-free"])
+KINDS = [  # device, sync_free
+    ("cpu", False),
+    ("cpu", True),
+    pytest.param(("cuda", False), marks=needs_gpu),
+    pytest.param(("cuda", True), marks=needs_gpu),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=str)
 def engine(request, directories, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPECPILOT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        found = load(*directories, max_context=CONTEXT)
-        found.sync_free = request.param == "sync-free"
+        device, sync_free = request.param
+        found = load(*directories, max_context=CONTEXT, device=device)
+        found.sync_free = sync_free
         found.decode([1], max_new_tokens=2)  # measures its steps
         yield found
 

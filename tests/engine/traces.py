@@ -36,13 +36,15 @@ def pieces(size: int, n: int = N) -> list[int]:
 def trace(target, ids: Sequence[int], ends: Sequence[int], pages: Sequence[int] | None = None) -> dict:
     """Logits and layer outputs of every position, K and V, from calls that end at ``ends``."""
     n, layers, shape = len(ids), range(target.config.num_layers), target.shape
-    kv = KvCache(len(layers), shape.kv_heads, shape.head_dim, n)
-    rows = Rows(n, SlotTable(PagePool(pages) if pages else PagePool.of(kv.pages), 1, n))
-    work = Work(shape, target.config.vocab_size, n, n)
+    kv = KvCache(len(layers), shape.kv_heads, shape.head_dim, n, target.device)
+    pool = PagePool(pages) if pages else PagePool.of(kv.pages)
+    rows = Rows(n, SlotTable(pool, 1, n, target.device))
+    work = Work(shape, target.config.vocab_size, n, n, target.device)
     logits, taps = [], []
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
         count = end - begin
-        tap = Taps(layers, torch.zeros(count, len(layers) * shape.hidden, dtype=torch.bfloat16))
+        buffer = torch.zeros(count, len(layers) * shape.hidden, dtype=torch.bfloat16, device=target.device)
+        tap = Taps(layers, buffer)
         rows.put(ids[begin:end])
         rows.chain(begin, count)
         target.forward(rows, count, kv, work, tap)

@@ -60,9 +60,12 @@ class Recorder(WidthPolicy):
         return self._policy.width()
 
     def observe(self, drafted, verified, emitted, time, margins) -> None:
-        assert time.draft >= 0 and time.verify > 0
+        assert time is None or (time.draft >= 0 and time.verify > 0)
         self.steps.append((drafted, verified, emitted, margins.tolist()))
         self._policy.observe(drafted, verified, emitted, time, margins)
+
+    def narrow(self, margins) -> int:
+        return self._policy.narrow(margins)
 
     @property
     def taken_in(self) -> int:

@@ -15,7 +15,8 @@ from oracle import BLOCK, MAX_CONTEXT, Widths
 from scripted import PREFERENCE, Recorder
 from test_chain import first_seen, prompt_of
 
-from specpilot import load
+from specpilot import load, mirror
+from specpilot.verify.graphs import Graphs
 from specpilot.verify.sync_free import STOPS
 from specpilot.width_policy import Fixed
 
@@ -229,3 +230,28 @@ def test_everything_lies_on_the_device_which_chooses_the_steps(saved, device):
     parts += [engine.drafter._work, engine.drafter._block, engine.target]
     found = [t for p in parts for t in vars(p).values() if isinstance(t, torch.Tensor)]
     assert len(found) > 30 and {t.device for t in found} == {engine.device}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_host_and_device_share_nothing_but_what_is_copied(saved, causal, monkeypatch, assert_bits_equal):
+    """On the CPU, as it is on a GPU: the host's side is memory of its own, full of nonsense until something is copied."""
+
+    def apart(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.full(tensor.shape, -7, dtype=tensor.dtype)
+
+    def uncaptured(self: Graphs, key, calls) -> bool:
+        calls()  # a program of the CPU replays ops, not copies
+        return True
+
+    monkeypatch.setattr(mirror, "_host_side", apart)
+    monkeypatch.setattr(Graphs, "run", uncaptured)
+    found = Case(saved, causal=causal)
+    found.script(lambda i: i % 5 == 4)
+    for sync_free in (True, False):
+        for policy in (None, Fixed(BLOCK), Widths(1, 16, 3, 1, 1)):
+            for new in (NEW, 7):
+                recorder = policy and Recorder(policy)
+                result = found.run(new, sync_free, recorder, [found.far[50]])
+                place = min(new, found.far.index(found.far[50]) + 1)
+                assert len(result.tokens) == place
+                found.check(result, recorder, assert_bits_equal, f"{sync_free} {policy} {new}")

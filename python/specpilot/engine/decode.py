@@ -124,7 +124,8 @@ class Generation:
         stats.draft_seconds += step.time.draft
         stats.verify_seconds += step.time.verify
         if not step.ended:
-            self.policy.observe(step.drafted, step.verified, len(step.tokens), step.time, step.margins)
+            time = step.time if step.steady else None
+            self.policy.observe(step.drafted, step.verified, len(step.tokens), time, step.margins)
         before = len(result.tokens)
         piece = self._take(step.tokens)
         stats.add_pass(step.verified, len(result.tokens) - before)

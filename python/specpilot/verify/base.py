@@ -71,6 +71,7 @@ class Step:
     ``tokens``    those that follow the anchor; at most one a row
     ``drafted``   rows it drafted for, ``verified`` rows of its pass
     ``margins``   of the drafts, fp32 [drafted - 1]
+    ``steady``    nothing in it was done for the first time, so its time tells what the next one takes
     ``ended``     the tokens end at a stop token or the limit, whatever else was accepted
     """
 
@@ -79,6 +80,7 @@ class Step:
     verified: int
     time: StepTime
     margins: NDArray[np.float32] = field(default_factory=lambda: NO_MARGINS)
+    steady: bool = True
     ended: bool = False
 
 

@@ -16,15 +16,17 @@ class Graphs:
         self._device = device
         self._graphs: dict[Hashable, ops.Graph] = {}
 
-    def run(self, key: Hashable, calls: Callable[[], None]) -> None:
+    def run(self, key: Hashable, calls: Callable[[], None]) -> bool:
+        """False the first time, which takes longer than the others will."""
         graph = self._graphs.get(key)
         if graph is not None:
             graph.run()
-            return
+            return True
         calls()  # also what a capture needs: a kernel's first call may load it
         with ops.capture(self._device) as graph:
             calls()
         self._graphs[key] = graph
+        return False
 
     def clear(self) -> None:
         self._graphs.clear()

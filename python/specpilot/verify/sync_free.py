@@ -48,7 +48,7 @@ class _SyncFree(Verifier):
         self._ring = ints(RING, 1, 2 * self.max_width + 1)
         self._moments = [[moment(device) for _ in range(3)] for _ in range(RING)]
         self._graphs = Graphs(device)
-        self._under_way: deque[tuple[int, int]] = deque()  # (step, width)
+        self._under_way: deque[tuple[int, int, bool]] = deque()  # (step, width, steady)
         self._steps, self._waiting = 0, 0
 
     def begin(self, anchor: int, start: int, left: int, stop_ids: Collection[int]) -> None:
@@ -72,27 +72,29 @@ class _SyncFree(Verifier):
     def launch(self, width: int, narrow: Narrow | None = None) -> None:
         begin, drafted, end = self._moments[self._steps % RING]
         begin.record()
-        if self.drafter and (width > 1 or self._waiting == self.max_width):
-            self._extend(self.drafter)
-        if self.drafter and width > 1:
-            self._graphs.run(("draft", width), lambda: self._draft_calls(width))
+        steady = True
+        if self._waiting and (width > 1 or self._waiting == self.max_width):
+            n, self._waiting = self._waiting, 0
+            steady = self._graphs.run(("extend", n), lambda: self._extend_calls(n))
+        if width > 1:
+            steady &= self._graphs.run(("draft", width), lambda: self._draft_calls(width))
         drafted.record()
         first_tap = self._waiting
-        self._graphs.run(("verify", width, first_tap), lambda: self._verify_calls(width, first_tap))
+        steady &= self._graphs.run(("verify", width, first_tap), lambda: self._verify_calls(width, first_tap))
         end.record()
         self._waiting += width if self.drafter else 0
-        self._under_way.append((self._steps, width))
+        self._under_way.append((self._steps, width, steady))
         self._steps += 1
 
     def collect(self) -> Step:
-        step, width = self._under_way.popleft()
+        step, width, steady = self._under_way.popleft()
         begin, drafted, end = self._moments[step % RING]
         end.wait()
         entry = self._ring.numpy[step % RING, 0]
         count, done = entry[:2].tolist()
         margins = entry[2 + self.max_width :][: width - 1].copy().view(np.float32)
         time = StepTime(drafted.since(begin) if self.drafter else 0.0, end.since(drafted))
-        return Step(entry[2 : 2 + count].tolist(), width, width, time, margins, bool(done))
+        return Step(entry[2 : 2 + count].tolist(), width, width, time, margins, steady, bool(done))
 
     def _sample(self, width: int) -> StepTime:
         for _ in range(2):  # the first captures, the second captures what extends by the rows of the first
@@ -101,12 +103,6 @@ class _SyncFree(Verifier):
         self.launch(width)  # behind another step, as in decoding: the host's part is hidden
         self.collect()
         return self.collect().time
-
-    def _extend(self, drafter: Drafter) -> None:
-        n = self._waiting
-        if n:
-            self._graphs.run(("extend", n), lambda: self._extend_calls(n))
-            self._waiting = 0
 
     def _extend_calls(self, n: int) -> None:
         assert self.drafter and self._parts.taps
