@@ -1,5 +1,6 @@
 #include "formats/w12.h"
 #include "harness.h"
+#include "linear_cuda_layout.h"
 #include "ops/embed/embed.h"
 
 using namespace specpilot;
@@ -18,6 +19,7 @@ void run(bench::Session& session, const Model& m, linear::Format format) {
   const bench::Operand<uint8_t> data(std::vector<uint8_t>(bands * tiles * tile_bytes, 0x11));
   const bench::Operand<uint8_t> base(std::vector<uint8_t>(bands, 110));
   const bench::Operand<uint32_t> exc_begin(std::vector<uint32_t>(bands + 1, 0));
+  const bench::CudaWeight on_cuda(session, format, m.vocab, m.hidden, bench::Operand<uint8_t>::kWarm);
   for (const int64_t rows : {1, 16, 64}) {
     constexpr int64_t kSteps = 512;
     std::vector<int32_t> steps(rows * kSteps);
@@ -26,8 +28,10 @@ void run(bench::Session& session, const Model& m, linear::Format format) {
     bench::Operand<bf16> out(session, rows * m.hidden);
     session.run(bench::shape({{"R", rows}, {"K", m.hidden}, {"N", m.vocab}}) + (w12 ? " w12" : " bf16"),
                 (w12 ? 3.5 : 4.0) * rows * m.hidden, 0, embed::variants(), [&, rows](int64_t i) {
-                  const linear::Weight table{format,  m.vocab, m.hidden,     bands,   tiles,
-                                             data[i], base[i], exc_begin[i], nullptr, nullptr};
+                  const linear::Weight table = bench::cuda::OnDevice::active
+                                                   ? on_cuda[i]
+                                                   : linear::Weight{format,  m.vocab, m.hidden,     bands,   tiles,
+                                                                    data[i], base[i], exc_begin[i], nullptr, nullptr};
                   return embed::Params{ids[i] + i % kSteps * rows, rows, table, out[i], m.hidden, nullptr};
                 });
   }

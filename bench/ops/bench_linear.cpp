@@ -3,6 +3,7 @@
 
 #include "formats/w12.h"
 #include "harness.h"
+#include "linear_cuda_layout.h"
 #include "linear_shapes.h"
 #include "ops/linear/linear.h"
 
@@ -39,13 +40,16 @@ void run(bench::Session& session, const bench::LinearShape& s, linear::Format fo
   const bench::Operand<uint8_t> base(std::vector<uint8_t>(bands, 108));
   const bench::Operand<uint32_t> exc_begin(begins), exc_pos(places);
   const bench::Operand<bf16> exc_val(std::vector<bf16>(places.size(), to_bf16(0.5f)));
+  const bench::CudaWeight on_cuda(session, format, s.n, s.k, bench::Operand<uint8_t>::kStreamed);
   for (const int64_t rows : bench::kLinearRows) {
     bench::Operand<bf16> x(session, rows * s.k), y(session, rows * s.n);
     x.fill(bench::Normal(1));
     session.run(name(rows), static_cast<double>(bytes) + 2.0 * rows * (s.n + s.k), 2.0 * rows * s.n * s.k,
                 linear::variants(), [&, rows](int64_t i) {
-                  const linear::Weight w{format,  s.n,     s.k,          bands,      tiles,
-                                         data[i], base[i], exc_begin[i], exc_pos[i], exc_val[i]};
+                  const linear::Weight w = bench::cuda::OnDevice::active
+                                               ? on_cuda[i]
+                                               : linear::Weight{format,  s.n,     s.k,          bands,      tiles,
+                                                                data[i], base[i], exc_begin[i], exc_pos[i], exc_val[i]};
                   return linear::Params{x[i], rows, s.k, w, nullptr, nullptr, 0, y[i], s.n, nullptr};
                 });
   }

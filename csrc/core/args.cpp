@@ -58,10 +58,14 @@ std::string describe(const TensorView& t) {
          list(t.ndim(), [&](int i) { return std::to_string(t.stride(i)); });
 }
 
-void Args::check(const char* name, const TensorView& t, Type type, std::initializer_list<int64_t> shape,
-                 int packed_from) const {
+void Args::same_device(const char* name, const TensorView& t) const {
   SP_CHECK(t.t.device.device_type == first_.t.device.device_type && t.t.device.device_id == first_.t.device.device_id, op_,
            ": ", name, " is on another device than the first argument");
+}
+
+void Args::check(const char* name, const TensorView& t, Type type, std::initializer_list<int64_t> shape,
+                 int packed_from) const {
+  same_device(name, t);
   SP_CHECK(fits(t, type, shape), op_, ": ", name, " is ", describe(t), "; expected ", type_name(type), " ",
            list(static_cast<int>(shape.size()), [&](int i) {
              const int64_t want = shape.begin()[i];

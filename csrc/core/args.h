@@ -18,6 +18,8 @@ class Args {
   void rows(const char* name, const TensorView& t, int64_t rows, int64_t cols) const;
   // The same for an output: its rows must not overlap either.
   void output_rows(const char* name, const TensorView& t, int64_t rows, int64_t cols) const;
+  // On the device of the first argument.
+  void same_device(const char* name, const TensorView& t) const;
   // Contiguous, of exactly this shape (kAnySize: any).
   void packed(const char* name, const TensorView& t, Type type, std::initializer_list<int64_t> shape) const;
 

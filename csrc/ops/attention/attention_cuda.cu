@@ -238,21 +238,16 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   }
 }
 
-struct Device {
-  int processors, most_shared;
-
-  static Device current() {
-    int device = 0;
-    Device d{};
-    cudaGetDevice(&device);
-    cudaDeviceGetAttribute(&d.processors, cudaDevAttrMultiProcessorCount, device);
-    cudaDeviceGetAttribute(&d.most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    return d;
-  }
-};
+int processors() {
+  int device = 0, count = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device);
+  SP_CHECK(error == cudaSuccess, "attention: ", cudaGetErrorString(error));
+  return count;
+}
 
 template <int kTiles>
-void run_tiles(const Params& p, const Device& device) {
+void run_tiles(const Params& p) {
   using S = Shape<kTiles>;
   const int64_t group = p.q_heads / p.kv_heads, heads = std::min<int64_t>(group, S::kVectors),
                 tile_rows = S::kVectors / heads;
@@ -260,7 +255,7 @@ void run_tiles(const Params& p, const Device& device) {
   const int64_t slots = std::max<int64_t>(1, (p.ld_table + p.tail_count + kSplit - 1) / kSplit);
   const int64_t segments = (slots + kSegment - 1) / kSegment;
   const int64_t row = slots * p.q_heads * (p.dim_padded + 2);  // floats of its records
-  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= device.processors || row * tile_rows > kWorkspace ||
+  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= processors() || row * tile_rows > kWorkspace ||
                     y * segments > kMaxCounters;
   const int64_t room = std::min(kWorkspace / row, kMaxCounters / (y * segments) * tile_rows) / tile_rows * tile_rows;
   const int64_t pass = walk ? p.rows : std::min(p.rows, room);
@@ -272,7 +267,7 @@ void run_tiles(const Params& p, const Device& device) {
   cudaOccupancyMaxActiveBlocksPerMultiprocessor(&on_processor, kernel, S::kThreads, bytes);
   for (int64_t first = 0; first < p.rows; first += pass) {
     const int64_t rows = std::min(pass, p.rows - first), x = (rows + tile_rows - 1) / tile_rows;
-    const int64_t fill = device.processors * on_processor / (x * y);  // blocks that share the splits of a tile
+    const int64_t fill = processors() * on_processor / (x * y);  // blocks that share the splits of a tile
     const int64_t z = walk ? 1 : std::clamp<int64_t>(fill, 1, std::min<int64_t>(slots * tile_rows, 65535));
     const Plan plan{static_cast<int>(first), static_cast<int>(rows),        static_cast<int>(tile_rows),
                     static_cast<int>(heads), static_cast<int>(head_blocks), static_cast<int>(slots)};
@@ -284,16 +279,15 @@ void run_tiles(const Params& p, const Device& device) {
 
 void cuda::run(const Params& p) {
   if (p.rows == 0) return;
-  const Device device = Device::current();
+  const auto most_shared = static_cast<int64_t>(specpilot::cuda::most_shared("attention"));
   // Rows of a request mostly stand together, and tiles of one request share its keys.
   const int64_t vectors = (p.rows + p.requests - 1) / std::max<int64_t>(p.requests, 1) * (p.q_heads / p.kv_heads);
   const auto suits = [&]<class S>(S) {
     constexpr int64_t kStatic = 8192;  // more than a block's own arrays
-    return vectors > S::kVectors / 2 && p.dim_padded <= S::kMostDim &&
-           4 * S::words(p.dim_padded) + kStatic <= device.most_shared;
+    return vectors > S::kVectors / 2 && p.dim_padded <= S::kMostDim && 4 * S::words(p.dim_padded) + kStatic <= most_shared;
   };
-  if (suits(Shape<4>())) return run_tiles<4>(p, device);
-  if (suits(Shape<2>())) return run_tiles<2>(p, device);
-  run_tiles<1>(p, device);
+  if (suits(Shape<4>())) return run_tiles<4>(p);
+  if (suits(Shape<2>())) return run_tiles<2>(p);
+  run_tiles<1>(p);
 }
 }  // namespace specpilot::attention

@@ -30,8 +30,7 @@ void run(const TensorView& ids, const TensorView& data, const OptionalTensor& ba
   args.packed("ids", ids, Type::kInt32, {kAnySize});
   args.output_rows("out", out, ids.size(0), kAnySize);
   const linear::Weight table = linear::check_weight("embed", data, base, exc_begin, exc_pos, exc_val, n, out.size(-1));
-  SP_CHECK(data.t.device.device_type == ids.t.device.device_type && data.t.device.device_id == ids.t.device.device_id,
-           "embed: data is on another device than ids");
+  args.same_device("data", data);
   dispatch("embed", variants(), {ids.data<const int32_t>(), ids.size(0), table, out.data<bf16>(), out.stride(0), ids.stream},
            ids.on_cuda(), variant);
 }

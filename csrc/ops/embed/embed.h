@@ -1,6 +1,6 @@
 // embed:   out[r] = table[ids[r]]
 //
-//   ids     int32 [R], 0 <= id < N;   out  bf16 [R, K], any row stride
+//   ids     int32 [R], 0 <= id < N (checked on the CPU; on CUDA another gives a row of NaN);   out  bf16 [R, K], any row stride
 //   table   a weight [N, K] in a run layout of linear.h (a tied head and the embedding are one copy), or w12 / bf16 alike
 //
 // Determinism: bit_exact.   Roofline: 2 R K bytes written, R K x 2 (or 1.5, gathered) read.
@@ -26,6 +26,6 @@ std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
 namespace cuda {
-void run(const Params&);  // an id out of range gives a row of NaN
+void run(const Params&);
 }  // namespace cuda
 }  // namespace specpilot::embed

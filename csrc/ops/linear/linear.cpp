@@ -33,8 +33,7 @@ void run(const TensorView& x, const TensorView& data, const OptionalTensor& base
   if (residual) args.rows("residual", *residual, rows, n);
   if (bias) args.packed("bias", *bias, Type::kBf16, {n});
   const Weight w = check_weight("linear", data, base, exc_begin, exc_pos, exc_val, n, k);
-  SP_CHECK(data.t.device.device_type == x.t.device.device_type && data.t.device.device_id == x.t.device.device_id,
-           "linear: data is on another device than x");
+  args.same_device("data", data);
   if (rows == 0 || n == 0) return;
   const Params p{x.data<const bf16>(),
                  rows,

@@ -82,10 +82,10 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
 }
 
 // kWhole: a block takes a row block, else a piece.
-template <Format format, int kTiles, bool kWhole>
+template <Format format, int kTiles, bool kWhole, int kStages>
 __global__ void __launch_bounds__(32 * (kMaxWarps + 1), kTiles == 8 ? 1 : 2)
     linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
-  constexpr int kTokens = 8 * kTiles, kStages = stages(kTokens);
+  constexpr int kTokens = 8 * kTiles;
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ Barriers barriers;
   const Plan& plan = launch.plan;
@@ -144,22 +144,31 @@ __global__ void __launch_bounds__(32 * (kMaxWarps + 1), kTiles == 8 ? 1 : 2)
   }
 }
 
+template <Format format, int kTiles, bool kWhole, int kStages>
+void start(const Params& p, const Launch& launch, size_t bytes) {
+  const int64_t parts = kWhole ? launch.plan.blocks : launch.plan.pieces;
+  const auto kernel = linear_kernel<format, kTiles, kWhole, kStages>;
+  specpilot::cuda::allow_shared("linear", kernel, bytes);
+  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * launch.token_blocks),
+                                32 * (launch.plan.warps + 1), bytes, p.stream, p, launch);
+}
+
 template <Format format, int kTiles, bool kWhole>
 void start(const Params& p, const Plan& plan) {
-  constexpr int kTokens = 8 * kTiles;
-  const int64_t token_blocks = (p.rows + kTokens - 1) / kTokens, parts = kWhole ? plan.blocks : plan.pieces;
-  const auto kernel = linear_kernel<format, kTiles, kWhole>;
+  constexpr int kTokens = 8 * kTiles, kMost = stages(kTokens);
+  const int64_t token_blocks = (p.rows + kTokens - 1) / kTokens;
   const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
-  const size_t bytes = stages(kTokens) * (launch.weight_bytes + kTokens * kRowBytes);
-  specpilot::cuda::allow_shared("linear", kernel, bytes);
-  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * token_blocks), 32 * (plan.warps + 1), bytes,
-                                p.stream, p, launch);
+  const size_t stage = launch.weight_bytes + kTokens * kRowBytes;
+  if (kMost * stage + sizeof(Barriers) <= specpilot::cuda::most_shared("linear"))
+    start<format, kTiles, kWhole, kMost>(p, launch, kMost * stage);
+  else  // fits every GPU since sm_80
+    start<format, kTiles, kWhole, 2>(p, launch, 2 * stage);
 }
 
 template <Format format>
 void run_format(const Params& p) {
   const Plan plan = w12_cuda::plan(p.w.n, p.w.k);
-  if (plan.small && p.rows <= kPassTokens) return start_small<format>(p, plan);
+  if (plan.small && p.rows <= kPassTokens && start_small<format>(p, plan)) return;
   SP_CHECK(int64_t{plan.blocks} * plan.warps * kTokenBlocks <= kMaxCounters, "linear: ", p.w.n, " outputs, at most ",
            kMaxCounters / kTokenBlocks * plan.rows() / plan.warps);
   if (p.rows > kTokenBlocks * kPassTokens) return start<format, kPassTokens / 8, true>(p, plan);

@@ -35,10 +35,8 @@ struct Accumulators {
 template <Format format, int kTiles>
 __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const uint8_t* x, const uint32_t* overflow,
                          int lane) {
-  constexpr int kLoads = kTiles == 1 ? 2 : 2 * kTiles,
-                kAhead = kTiles <= 2   ? kLoads
-                         : kTiles == 4 ? 2
-                                       : 4;  // loads of x; those before they are due
+  // Loads of x, and how many of them come before they are due: all where registers are left for them.
+  constexpr int kLoads = kTiles == 1 ? 2 : 2 * kTiles, kAhead = kTiles == 8 ? 4 : kTiles == 4 ? 2 : kLoads;
   Packet<format> packets[kTilesPerWarp];
 #pragma unroll
   for (int i = 0; i < kTilesPerWarp; ++i) load<format>(packets[i], tiles + i * kTileBytes<format>, lane);
@@ -73,7 +71,8 @@ __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const 
   }
 }
 
-// Tiles first, first + step, … of the tokens: rounds the sums, turns them so that a lane has two neighbouring outputs of a token, adds the residual and stores.
+// Tiles first, first + step, … of the tokens: rounds the sums, turns them so that a lane has two neighbouring outputs of a token,
+// adds the residual and stores.
 template <int kTiles>
 __device__ void finish(Accumulators<kTiles>& acc, const Params& p, int64_t first_out, int64_t first_row, int lane,
                        int first = 0, int step = 1) {

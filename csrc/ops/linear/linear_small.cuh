@@ -72,22 +72,25 @@ __global__ void __launch_bounds__(32 * kMaxSmallPieces, 1)
   finish(acc, p, int64_t{blockIdx.x} * plan.rows(), 0, lane, warp, pieces);
 }
 
+// False where the block's stages are too much for the device: then the kernel of large weights gives the same bits.
 template <Format format, int kTiles>
-void start_small(const Params& p, const Plan& plan) {
+bool start_small(const Params& p, const Plan& plan) {
   const Launch launch{plan, 1, plan.tiles() * kTileBytes<format>};
   const int pieces = plan.pieces / plan.blocks;
   const size_t bytes = pieces * small_stages(8 * kTiles) * (launch.weight_bytes + 8 * kTiles * kRowBytes);
+  if (bytes + kMaxSmallPieces * sizeof(Barriers) > specpilot::cuda::most_shared("linear")) return false;
   const auto kernel = small_kernel<format, kTiles>;
   specpilot::cuda::allow_shared("linear", kernel, bytes);
   specpilot::cuda::launch_early("linear", kernel, plan.blocks, 32 * pieces, bytes, p.stream, p, launch);
+  return true;
 }
 
 template <Format format>
-void start_small(const Params& p, const Plan& plan) {
+bool start_small(const Params& p, const Plan& plan) {
   if (p.rows <= 8) return start_small<format, 1>(p, plan);
   if (p.rows <= 16) return start_small<format, 2>(p, plan);
   if (p.rows <= 32) return start_small<format, 4>(p, plan);
-  start_small<format, 8>(p, plan);
+  return start_small<format, 8>(p, plan);
 }
 }  // namespace
 }  // namespace specpilot::linear

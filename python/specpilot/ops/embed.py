@@ -13,6 +13,6 @@ it.
 
 ids: int32 ``[R]``, each 0 … n - 1. out: bf16 ``[R, K]``, unit column stride, any row stride. data …
 exc_val: ``RunWeight.args``.
-Raises ``KernelError`` for another dtype, shape or device, and before anything is written for an id out of
-range.
+Raises ``KernelError`` for another dtype, shape or device, and, on the CPU, before anything is written for an id out of
+range; on CUDA such an id gives a row of NaN.
 """
