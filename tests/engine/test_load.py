@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 
@@ -104,6 +105,21 @@ def test_without_a_tokenizer_ids_are_decoded(root, target):
 def test_stop_ids_are_those_of_the_checkpoint(root):
     engine = load(tiny_engines.save_target(root / "stops", eos_token_id=7), None, max_context=64)
     assert engine.stop_ids == {7, tiny_engines.tokenizer().eos_token_id}
+
+
+def test_step_times_are_kept_apart_for_whatever_differs_between_models(root, target, drafter):
+    targets = [target, tiny_engines.save_target(root / "heads", head_dim=24)]
+    changes = (
+        {"block_size": 5},
+        {"dflash_config": {"mask_token_id": 7, "target_layer_ids": [1, 3]}},
+        {"head_dim": 24},
+    )
+    drafters = [drafter, *(tiny_engines.save_drafter(root / f"d{i}", **c) for i, c in enumerate(changes))]
+    pairs = [(t, d) for t in targets for d in (*drafters, None)]
+    keys = [json.dumps(load(t, d, max_context=64).cost_facts, sort_keys=True) for t, d in pairs]
+    assert len(set(keys)) == len(pairs)
+    again = load(shutil.copytree(target, root / "same"), drafter, max_context=64)
+    assert json.dumps(again.cost_facts, sort_keys=True) == keys[0]
 
 
 def test_two_engines_in_one_process_do_not_mix(root, target, drafter):

@@ -6,6 +6,7 @@ import random
 from contextlib import nullcontext
 from itertools import accumulate
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import tiny_engines
@@ -254,6 +255,33 @@ def test_an_interruption_releases_what_was_held_back():
     assert "".join(found) == found.result.text == "hello "
     found = interrupted_at(4, stop=("o w",))
     assert "".join(found) == found.result.text == "hello"
+
+
+@pytest.mark.parametrize("stop", [(), ("o w",)])
+@pytest.mark.parametrize("after", ["push", "add_pass"])
+def test_an_interruption_loses_no_text(after, stop):
+    """One that falls behind a step: its text is taken, or taken and counted, and not given out."""
+    found = generation(bytes_of("hello 語, and so on"), stop=stop)
+    owner, calls = (found._text if after == "push" else found.result.stats), iter(range(100))
+    call = getattr(owner, after)
+
+    def interrupted(*args):
+        given = call(*args)
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+        return given
+
+    setattr(owner, after, interrupted)
+    text = "".join(found)
+    assert found.result.finish_reason == "interrupted" and len(found.result.tokens) in (4, 6)
+    assert text == found.result.text == TOKENIZER.decode(found.result.tokens)
+
+
+def test_a_stop_token_is_an_end_though_an_interruption_follows():
+    found = generation([*tokens_of("hello"), EOS])
+    found.result.stats.add_pass = Mock(side_effect=KeyboardInterrupt)
+    assert "".join(found) == found.result.text == "hello"
+    assert found.result.finish_reason == "stop" and found.result.tokens[-1] == EOS
 
 
 def test_a_closed_stream_has_a_result():

@@ -89,6 +89,7 @@ def test_large_and_empty_batches(variant):
     rng = random.Random(0)
     for sizes in ([1024], [16] * 64, [0] * 5, [], [0, 1, 0, 3, 0]):
         check(trees(rng, sizes, 2), 16, variant)
+    check(chain(20, 11999), 16, variant)  # as many rows as there is shared memory for
     path, emitted, length = call(i32([0, 0, 2]), i32([4, 5]), i32([-1, 0]), i32([5, 9]), 3, variant)
     assert length.tolist() == [0, 2] and path.tolist() == [[-1, -1, -1], [0, 1, -1]]
 

@@ -126,6 +126,7 @@ def test_contract_is_checked():
         ((one, one, k[0], v), "k_cache is bf16"),
         ((one, one, k, v[:1]), r"v_cache is bf16 \[1, 4, 2, 16, 128\].*\[2, 4, 2, 16, 128\]"),
         ((one, one, k[:, ::2], v[:, ::2]), "k_cache is bf16.*contiguous"),
+        ((one, one, *caches(dim=40)), r"k_cache is bf16 \[2, 4, 2, 2, 20, 32\].*a multiple of 16 pairs"),
     ]:
         with pytest.raises(_C.KernelError, match=f"kv_move: {message}"):
             ops.kv_move(*args)

@@ -28,7 +28,7 @@ def call(x, weight, variant, eps=1e-5, denom=None, y=None):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("width", [*WIDTHS, 16384, 25000])
+@pytest.mark.parametrize("width", [*WIDTHS, 16384, 24576, 25000])
 def test_bits_are_the_orders(variant, width, assert_bits_equal):
     for rows in (0, 1, 2, 5, 65):
         x, weight = data(rows, width)

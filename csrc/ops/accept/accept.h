@@ -37,7 +37,7 @@ std::span<const Variant<Params>> variants();
 
 void ref(const Params&);
 namespace cuda {
-inline constexpr int64_t kMaxRows = 12288;  // a row takes 4 bytes of 48 KB of shared memory
+inline constexpr int64_t kMaxRows = 12000;  // a row takes 4 bytes of 48 KB of shared memory
 void run(const Params&);
 }  // namespace cuda
 }  // namespace specpilot::accept

@@ -15,6 +15,7 @@
 namespace specpilot::accept {
 namespace {
 constexpr int kThreads = 128, kNone = INT_MAX;
+static_assert(cuda::kMaxRows * sizeof(int32_t) + sizeof(int64_t) <= 48 << 10);  // `next` and what stands beside it
 
 __global__ void __launch_bounds__(kThreads) accept_kernel(const Params p) {
   extern __shared__ int32_t next[];

@@ -282,12 +282,14 @@ void cuda::run(const Params& p) {
   const auto most_shared = static_cast<int64_t>(specpilot::cuda::most_shared("attention"));
   // Rows of a request mostly stand together, and tiles of one request share its keys.
   const int64_t vectors = (p.rows + p.requests - 1) / std::max<int64_t>(p.requests, 1) * (p.q_heads / p.kv_heads);
-  const auto suits = [&]<class S>(S) {
-    constexpr int64_t kStatic = 8192;  // more than a block's own arrays
-    return vectors > S::kVectors / 2 && p.dim_padded <= S::kMostDim && 4 * S::words(p.dim_padded) + kStatic <= most_shared;
+  const auto fits = [&]<class S>(S) {
+    constexpr int64_t kStatic = sizeof(Exchange<S>) + sizeof(Seen[S::kVectors]) + 1024;  // a block's own arrays, and some
+    return p.dim_padded <= S::kMostDim && 4 * S::words(p.dim_padded) + kStatic <= most_shared;
   };
-  if (suits(Shape<4>())) return run_tiles<4>(p);
-  if (suits(Shape<2>())) return run_tiles<2>(p);
+  if (vectors > Shape<4>::kVectors / 2 && fits(Shape<4>())) return run_tiles<4>(p);
+  if (vectors > Shape<2>::kVectors / 2 && fits(Shape<2>())) return run_tiles<2>(p);
+  SP_CHECK(fits(Shape<1>()), "attention: heads of ", p.dim, " dims take ", 4 * Shape<1>::words(p.dim_padded),
+           " bytes of shared memory, of which this GPU has ", most_shared, " a block; use another GPU, or the CPU");
   run_tiles<1>(p);
 }
 }  // namespace specpilot::attention

@@ -48,6 +48,7 @@ void run(const TensorView& from, const TensorView& to, const TensorView& k_cache
   args.packed("to", to, Type::kInt32, {from.size(0)});
   args.packed("k_cache", k_cache, Type::kBf16, {kAnySize, kAnySize, kAnySize, 2, kAnySize, 32});
   const int64_t layers = k_cache.size(0), blocks = k_cache.size(1), heads = k_cache.size(2), dim = 2 * k_cache.size(4);
+  SP_CHECK(dim % 32 == 0, "kv_move: k_cache is ", describe(k_cache), "; expected a multiple of 16 pairs of dims");
   args.packed("v_cache", v_cache, Type::kBf16, {layers, blocks, heads, 16, 2 * dim});
   dispatch("kv_move", variants(),
            {from.data<const int32_t>(), to.data<const int32_t>(), from.size(0), layers, blocks, heads, dim,

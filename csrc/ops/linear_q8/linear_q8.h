@@ -18,6 +18,7 @@
 //
 // Rounding: the sum is an integer, exact in any order; it becomes fp32, is multiplied by the fp32 product of the scales, bias
 // added in fp32, rounded to bf16 once; the residual sum is a second rounding.
+// On CUDA, one call at a time on a device.
 // Determinism: bit_exact.   Roofline: K N bytes for few rows; 2 R N K operations above.
 #pragma once
 #include "core/bf16.h"

@@ -64,7 +64,7 @@ __global__ void rmsnorm_kernel(const Params p) {
 void cuda::run(const Params& p) {
   const int64_t vectors = (p.width + kWide - 1) / kWide;
   const size_t bytes = vectors * sizeof(uint4);
-  if (bytes > 48 << 10) specpilot::cuda::allow_shared("rmsnorm", rmsnorm_kernel, bytes);
+  if (bytes + sizeof(float) > 48 << 10) specpilot::cuda::allow_shared("rmsnorm", rmsnorm_kernel, bytes);
   const int threads = vectors < 32 ? 32 : vectors < kMaxThreads ? static_cast<int>((vectors + 31) / 32 * 32) : kMaxThreads;
   specpilot::cuda::launch_early("rmsnorm", rmsnorm_kernel, static_cast<unsigned>(p.rows), threads, bytes, p.stream, p);
 }

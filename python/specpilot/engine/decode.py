@@ -68,7 +68,7 @@ class Generation:
 
     def __post_init__(self) -> None:
         r = self.request
-        self._text = TextStream(self.engine.tokenizer, r.stop)
+        self._text, self._given = TextStream(self.engine.tokenizer, r.stop), 0
         self._every_step = self.every_step or bool(r.stop)
         self._limit = min(r.max_new_tokens, self.engine.max_context - len(r.prompt))
         self.result = Result("", [], r.prompt, "", Stats(prompt_tokens=len(r.prompt)))
@@ -81,28 +81,34 @@ class Generation:
             with self.engine.current():
                 first = self.engine.prefill(self.request.prompt, self.verifier, self._limit)
             stats.prefill_seconds = perf_counter() - begin
-            piece = self._take([first])
-            if piece:
-                yield piece
+            self._take([first])
+            yield from self._pieces()
             if not result.finish_reason:
                 with self.engine.current():
                     self._begin(first)
             while not result.finish_reason:
                 begin = perf_counter()
                 with self.engine.current():
-                    piece = self._step()
+                    self._step()
                 stats.decode_seconds += perf_counter() - begin
-                if piece:
-                    yield piece
+                yield from self._pieces()
         except (KeyboardInterrupt, GeneratorExit) as e:
-            result.finish_reason = "interrupted"
+            result.finish_reason = result.finish_reason or "interrupted"
+            # It may have fallen between tokens and their text, so all text is made anew.
+            self._every_step = False
             if isinstance(e, GeneratorExit):
                 self._finish()
                 raise
         finally:
             self.engine.release()
-        piece = self._finish()
+        self._finish()
+        yield from self._pieces()
+
+    def _pieces(self) -> Iterator[str]:
+        """The text that is not given out yet, if there is any."""
+        piece = self.result.text[self._given :]
         if piece:
+            self._given = len(self.result.text)
             yield piece
 
     def _begin(self, first: int) -> None:
@@ -110,7 +116,7 @@ class Generation:
         self.verifier.begin(first, prompt, self._limit - 1, self.request.stop_ids)
         self.policy.begin()
 
-    def _step(self) -> str:
+    def _step(self) -> None:
         """Launches a step, unless those under way will reach the limit, and takes what the oldest one emitted once no more may be
         under way. A step that is still under way at the end is forgotten."""
         result, stats, verifier = self.result, self.result.stats, self.verifier
@@ -119,7 +125,7 @@ class Generation:
             width = min(self.policy.width(), verifier.max_width)
             verifier.launch(width if verifier.ends_itself else min(width, left), self.policy.narrow)
             if verifier.under_way <= verifier.lag:
-                return ""
+                return
         step = verifier.collect()
         stats.draft_seconds += step.time.draft
         stats.verify_seconds += step.time.verify
@@ -127,39 +133,36 @@ class Generation:
             time = step.time if step.steady else None
             self.policy.observe(step.drafted, step.verified, len(step.tokens), time, step.margins)
         before = len(result.tokens)
-        piece = self._take(step.tokens)
+        self._take(step.tokens)
         stats.add_pass(step.verified, len(result.tokens) - before)
-        return piece
 
-    def _take(self, tokens: list[int]) -> str:
-        """Appends what belongs to the generation, finds its end, and gives the text that is sure by now."""
-        result = self.result
+    def _take(self, tokens: list[int]) -> None:
+        """Appends what belongs to the generation and the text that is sure by now, and finds its end. Tokens come first and the end
+        last, so that they are true wherever an interruption falls."""
+        result, reason, piece = self.result, "", ""
         for i, token in enumerate(tokens):
             if token in self.request.stop_ids:
-                tokens, result.finish_reason = tokens[: i + 1], "stop"
+                tokens, reason = tokens[: i + 1], "stop"
                 break
-        piece = ""
         if self._every_step:
-            shown = tokens[:-1] if result.finish_reason else tokens
-            count, piece = self._text.push(shown)
+            count, piece = self._text.push(tokens[:-1] if reason else tokens)
             if self._text.stopped:
-                tokens, result.finish_reason = tokens[:count], "stop"
+                tokens, reason = tokens[:count], "stop"
         result.tokens += tokens
         result.stats.new_tokens = len(result.tokens)
-        if not result.finish_reason and len(result.tokens) >= self._limit:
-            result.finish_reason = "length"
+        if not reason and len(result.tokens) >= self._limit:
+            reason = "length"
         result.text += piece
-        return piece
+        result.finish_reason = reason
 
-    def _finish(self) -> str:
+    def _finish(self) -> None:
         """The rest of the text."""
-        result, piece = self.result, ""
+        result, request = self.result, self.request
         if not self._every_step:
-            ended = result.finish_reason == "stop"
-            piece = self._text.push(result.tokens[:-1] if ended else result.tokens)[1]
-        piece += self._text.flush()
-        result.text += piece
-        return piece
+            ended = result.tokens and result.tokens[-1] in request.stop_ids
+            self._text = TextStream(self.engine.tokenizer, request.stop)
+            result.text = self._text.push(result.tokens[:-1] if ended else result.tokens)[1]
+        result.text += self._text.flush()
 
 
 class TextIterator(Iterator[str]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def load(
             checkpoint.tokenizer(),
             max_context=context,
             stop_ids=checkpoint.eos_token_ids(),
-            cost_key=_cost_key(checkpoint, drafts, weights, drafter_weights),
+            cost_key=_cost_key(config, draft_config, weights, drafter_weights),
         )
 
 
@@ -180,20 +181,12 @@ def _plans(
 
 
 def _cost_key(
-    checkpoint: Checkpoint, drafts: Checkpoint | None, weights: str, drafter_weights: str
+    config: ModelConfig, draft_config: DFlashConfig | None, weights: str, drafter_weights: str
 ) -> dict[str, Any]:
-    """What step times depend on besides the machine."""
-    keep = (
-        "hidden_size",
-        "intermediate_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "vocab_size",
-    )
+    """What step times depend on besides the machine; the models by all that is read of their configs."""
     return {
-        "target": {k: checkpoint.config.get(k) for k in keep},
-        "drafter": {k: drafts.config.get(k) for k in keep} if drafts is not None else None,
+        "target": asdict(config),
+        "drafter": asdict(draft_config) if draft_config else None,
         "weights": weights,
         "drafter_weights": drafter_weights,
     }

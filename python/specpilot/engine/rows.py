@@ -38,8 +38,9 @@ class SlotTable:
 
     def release(self, request: int) -> None:
         """Gives all pages of a request back."""
-        self._pool.give(self._pages[request])
-        self._pages[request].clear()
+        pages = self._pages[request]
+        self._pages[request] = []  # before: an interruption must not leave them in both places
+        self._pool.give(pages)
 
 
 class Rows:
