@@ -236,7 +236,8 @@ def test_the_report_runs_its_parts(monkeypatch, capfd, target, drafter, tmp_path
     assert (
         "| inflated pair, tok/s (τ) |" in text
         and "auto-w12" in text
-        and "prompts whose tokens differ: 0 of 1" in text
+        and "prompts whose tokens differ, of 1: 0.000" in text
+        and "tokens that fail token forcing" in text
     )
     ends = text.split("\n\n")[-1].splitlines()
     assert [end.split(":")[0] for end in ends] == parts and "stopped" not in text

@@ -119,9 +119,21 @@ def test_gaps_are_laid_at_the_right_door():
     )
     busy = kernel_times.Busy.of(kernels, 2)
     assert busy == kernel_times.Busy(
-        18.5, 20, graph_gap=(2 + 1) / 2, host_gap=5 / 2, by_name={"a": 10, "b": 6.5, "c": 2}
-    )
-    assert busy.part("b") == 6.5
+        16, 20, graph_gap=(2 + 1) / 2, host_gap=5 / 2, by_name={"a": 10, "b": 4, "c": 2}
+    )  # the second b runs within a
+    assert busy.part("b") == 4
+
+
+def test_graphs_of_a_step_are_told_apart_and_so_is_the_head():
+    steps = [
+        (name, 100 * i + at, us, 2 * i + (at > 30))
+        for i in range(3)
+        for name, at, us in (("layer", 0, 10), ("head", 8, 7), ("argmax", 15, 3), ("layer", 40, 20), ("x", 60, 9))
+    ]  # fmt: skip
+    draft, target = kernel_times.graphs(kernel_times.kernels_of(trace(*steps)), 3)
+    assert (draft.total, draft.head) == (18, 5) and (target.total, target.head) == (29, 0)
+    text = step_table.graph_table("a pass", [draft, target])
+    assert [line.split("|")[1].strip() for line in text.splitlines()[2:]] == ["draft", "target"]
 
 
 def test_steady_leaves_the_prompt_out():
@@ -161,7 +173,7 @@ def test_step_bars():
     ]
     assert [ok for _, ok in checks] == [ok for _, ok in want]
     assert [v for v, _ in checks] == pytest.approx([v for v, _ in want], nan_ok=True)
-    text = step_table.tables(r)
+    text = "\n\n".join(step_table.tables(r))
     assert "| w12 64         | " in text and "longest kernels of ar-w12" in text and "| all kernels " in text
 
 

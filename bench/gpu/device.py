@@ -21,12 +21,12 @@ def smi_under(load: Callable[[], object]) -> dict[str, str]:
 
 
 class Watch:
-    """Asks nvidia-smi once a second while a ``with`` block lasts; ``state`` is what it said when the SM clock was highest, {} where
+    """Asks nvidia-smi ``every`` so many seconds while a ``with`` block lasts; ``state`` is what it said when the SM clock was highest, {} where
     there is no nvidia-smi, or not ``wanted``."""
 
-    def __init__(self, wanted: bool = True) -> None:
+    def __init__(self, wanted: bool = True, every: float = 1) -> None:
         self.state: dict[str, str] = {}
-        self._wanted = wanted
+        self._wanted, self._every = wanted, every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -43,7 +43,7 @@ class Watch:
     def _run(self) -> None:
         while seen := machine.smi():
             self.state = max(self.state or seen, seen, key=lambda s: float(s["sm_mhz"]))
-            if self._stop.wait(1):
+            if self._stop.wait(self._every):
                 return
 
 

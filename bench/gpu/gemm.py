@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--rows", type=numbers, default=[1, 8, 16, 32, 64], metavar="M,M,…")
     parser.add_argument("--matrices", default="", metavar="NxK,NxK,…")
     args = parser.parse_args()
-    device = device_of(args)
+    device, layer = device_of(args), TINY if args.dry_run else QWEN3_8B
     lines, cases, states = Lines(args.out, device), [], []
     for matrix in matrices(args.matrices, args.dry_run):
         found, measured = measure_matrix(matrix, args.rows, args.epochs, device)
@@ -138,11 +138,10 @@ def main() -> int:
                 lines.add({**record, **measured.state})
         cases += found
         states.append(f"{matrix}: {state_text(measured.state)}")
-        print(states[-1], flush=True)
+        print(f"{states[-1]}\n\n{table(found, layer)}\n", flush=True)  # what a run cut short leaves
         if device == "cuda":
             torch.cuda.empty_cache()
-    layer = TINY if args.dry_run else QWEN3_8B
-    return finish(lines.facts, table(cases, layer), bars(cases, layer), args.dry_run)
+    return finish(lines.facts, table(cases, layer), bars(cases, layer), args.dry_run, lines)
 
 
 if __name__ == "__main__":

@@ -80,27 +80,45 @@ def steady(kernels: Sequence[Kernel], steps: int) -> tuple[list[Kernel], int]:
 @dataclass(frozen=True)
 class Busy:
     """Of a step, in µs: ``total`` of all kernels, ``span`` from the first start to the last end, idle time within a graph launch
-    (``graph_gap``) and between launches (``host_gap``); ``by_name`` the total by kernel, longest first."""
+    (``graph_gap``) and between launches (``host_gap``); ``by_name`` the total by kernel, longest first; ``head`` the kernels right
+    before an argmax, which are the products with a head.
+
+    A kernel that starts early, while the one before it still runs, counts from that one's end: until then it mostly waits.
+    """
 
     total: float
     span: float
     graph_gap: float
     host_gap: float
     by_name: dict[str, float]
+    head: float = 0.0
 
     @classmethod
     def of(cls, kernels: Sequence[Kernel], steps: float) -> Busy:
         gaps = {True: 0.0, False: 0.0}
         end, names = kernels[0].start, dict.fromkeys((k.name for k in kernels), 0.0)
+        head = last = 0.0
         for before, k in zip([kernels[0], *kernels], kernels, strict=False):
             gaps[before.launch == k.launch] += max(k.start - end, 0.0)
+            head += last if "argmax" in k.name.lower() else 0.0
+            last = max(k.end - max(k.start, end), 0.0)
             end = max(end, k.end)
-            names[k.name] += k.us
-        total = sum(k.us for k in kernels)
+            names[k.name] += last
+        total = sum(names.values())
         by_name = {name: names[name] / steps for name in sorted(names, key=lambda n: -names[n])}
         span = end - kernels[0].start
-        return cls(total / steps, span / steps, gaps[True] / steps, gaps[False] / steps, by_name)
+        return cls(
+            total / steps, span / steps, gaps[True] / steps, gaps[False] / steps, by_name, head / steps
+        )
 
     def part(self, word: str) -> float:
         """µs of the kernels whose name contains ``word``."""
         return sum(us for name, us in self.by_name.items() if word in name)
+
+
+def graphs(kernels: Sequence[Kernel], steps: int) -> list[Busy]:
+    """The graphs that each of ``steps`` whole steps launches, in their order; their gaps mean nothing."""
+    launches = list(dict.fromkeys(k.launch for k in kernels))
+    each = max(len(launches) // steps, 1)
+    place = {launch: i % each for i, launch in enumerate(launches)}
+    return [Busy.of([k for k in kernels if place[k.launch] == i], steps) for i in range(each)]

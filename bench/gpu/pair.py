@@ -48,7 +48,7 @@ def main() -> int:
     sets = {
         s.name: [engines["w12"].encode(p) for p in s.prompts] for s in read_prompts(args.prompts, args.limit)
     }
-    with Watch(device == "cuda") as watch:
+    with Watch(device == "cuda", every=5) as watch:
         for sample in run(engines, by_turns(sets), args.new, clock):
             lines.add(sample.record())
             samples.append(sample)
@@ -59,7 +59,9 @@ def main() -> int:
         ]
     )  # fmt: skip
     differ = sum(s.same is False for s in samples)
-    return finish(lines.facts, text, [Check("requests whose tokens differ", differ, high=0)], args.dry_run)
+    return finish(
+        lines.facts, text, [Check("requests whose tokens differ", differ, high=0)], args.dry_run, lines
+    )
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import decode_table
 from decode_arms import ARMS, Clock, by_turns, make_engines, run
 from device import Watch
 from engine_arms import tokens
-from kernel_times import Busy, profiled, steady
+from kernel_times import Busy, graphs, profiled, steady
 from shapes import TINY
-from step_table import profile_table
+from step_table import graph_table, profile_table
 from subjects import published, shapes
 from subjects.draft_log import load_log
 from subjects.random_model import random_subject
@@ -67,7 +67,7 @@ def main() -> int:
         for i in range(args.requests)
     ]
     lines, samples, busy = Lines(args.out, device), [], ""
-    with Watch(device == "cuda") as watch:
+    with Watch(device == "cuda", every=5) as watch:
         requests = by_turns(dict.fromkeys(laws, prompts))
         for sample in run(engines, requests, args.new, clock, prepare=prepare, ignore_stop_ids=True):
             lines.add(sample.record())
@@ -84,7 +84,10 @@ def main() -> int:
         kernels = profiled(sample_once, device)
         kernels, count = steady(kernels, result[0].stats.passes) if kernels else ([], 0)
         if count:
-            busy += "\n\n" + profile_table(f"{arm}, a pass", Busy.of(kernels, count))
+            of = Busy.of(kernels, count)
+            lines.add({"op": "profile", "shape": args.model, "variant": f"{arm}, a pass", **vars(of)})
+            each = graphs(kernels, count)
+            busy += f"\n\n{graph_table(f'a pass, {arm}', each)}\n\n{profile_table(f'{arm}, a pass', of)}"
     have = decode_table.sets_of(samples)
     note = f"published τ: {', '.join(f'{of} {tau[of]}' for of in have)}; their mean {mean(tau[of] for of in have):.2f}"
     text = "\n\n".join(
@@ -99,7 +102,7 @@ def main() -> int:
         Check("requests whose tokens differ", sum(s.same is False for s in samples), high=0),
         Check(f"specpilot / ar-bf16, mean of {len(have)} benchmarks", gain, low=GAIN),
     ]
-    return finish(lines.facts, text, checks, args.dry_run)
+    return finish(lines.facts, text, checks, args.dry_run, lines)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,21 @@
     python bench/gpu/report.py gemm step --out runs                    these parts
     python bench/gpu/report.py pair --prompts PROMPTS --seconds 300    another time limit, for each of them
 
-What a part printed is kept in OUT/PART.txt, its JSON lines in OUT/PART.jsonl.
+What a part printed, its tables last, is kept in OUT/PART.md, its JSON lines in OUT/PART.jsonl; both as the run goes, so that a part
+that is ended leaves what it had. ``--quick``: fewer repetitions, and requests, of each part.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import STDOUT
 from time import perf_counter
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +32,7 @@ class Options:
     target: str
     drafter: str
     dry_run: bool
+    quick: bool = False
 
     def script(self, part: str, name: str, *more: str) -> list[str]:
         dry = ["--dry-run"] * self.dry_run
@@ -45,9 +50,10 @@ class Options:
         pair = ["--target", self.target, "--drafter", self.drafter]
         return [*pair, *(a for p in self.prompts for a in ("--prompts", str(p)))]
 
-    @property
-    def device(self) -> list[str]:
-        return ["--device", "cpu" if self.dry_run else "cuda"]
+    def plain(self, part: str, name: str) -> list[str]:
+        """Of a script without a dry run of its own."""
+        out = ["--out", str(self.out / f"{part}.jsonl"), "--device", "cpu" if self.dry_run else "cuda"]
+        return [sys.executable, str(HERE / f"{name}.py"), *out, *self.texts]
 
 
 @dataclass(frozen=True)
@@ -60,57 +66,39 @@ class Part:
 
 
 def _gemm(o: Options, _: float) -> list[str]:
-    return o.script("gemm", "gemm")
+    return o.script("gemm", "gemm", *(["--epochs", "7"] * o.quick))
 
 
 def _step(o: Options, _: float) -> list[str]:
-    return o.script("step", "step", "--contexts", "1024")
+    few = ["--epochs", "6", "--widths", "1,16"] * o.quick
+    return o.script("step", "step", "--contexts", "1024", *few)
 
 
 def _long(o: Options, _: float) -> list[str]:
-    far = ["--contexts", "8192,32768", "--widths", "1,64", "--parts", "decoding,passes"]
-    return o.script("long", "step", *far, "--epochs", "5", "--steps", "16")
+    far = ["--contexts", "8192,32768", "--widths", "1,64", "--prompts", "2048", "--parts", "passes"]
+    return o.script("long", "step", *far, "--epochs", "5")
 
 
 def _pair(o: Options, seconds: float) -> list[str]:
-    few = ["--limit", "1", "--new", "16"] if o.dry_run else []
+    few = ["--limit", "1", "--new", "16"] if o.dry_run else ["--limit", "2"] * o.quick
     return o.script("pair", "pair", *o.texts, *few, "--seconds", f"{seconds:.0f}")
 
 
 def _replay(o: Options, seconds: float) -> list[str]:
-    few = ["--context", "20", "--requests", "1", "--new", "20"] if o.dry_run else []
+    few = (
+        ["--context", "20", "--requests", "1", "--new", "20"] if o.dry_run else ["--requests", "2"] * o.quick
+    )
     return o.script("replay", "replay", *few, "--seconds", f"{seconds:.0f}")
 
 
 def _smollm2(o: Options, _: float) -> list[str]:
-    few = (
-        ["--limit", "1", "--max-new-tokens", "16"]
-        if o.dry_run
-        else ["--limit", "8", "--max-new-tokens", "256"]
-    )
-    bench = [
-        sys.executable,
-        "-c",
-        "from specpilot.cli import main; main()",
-        "bench",
-        *o.texts,
-        *o.device,
-        *few,
-    ]
-    return [*bench, "--arms", "ar-bf16,ar-w12,chain-w12,auto-w12", "--out", str(o.out / "smollm2")]
+    few = ["--limit", "1", "--new", "16"] if o.dry_run else ["--limit", "4"] * o.quick
+    return [*o.plain("smollm2", "default_model"), *few]
 
 
 def _bits(o: Options, seconds: float) -> list[str]:
-    few = ["--limit", "1", "--new", "16"] if o.dry_run else []
-    return [
-        sys.executable,
-        str(HERE / "bits.py"),
-        *o.texts,
-        *few,
-        *o.device,
-        "--seconds",
-        f"{seconds / 2:.0f}",
-    ]
+    few = ["--limit", "1", "--new", "16"] if o.dry_run else ["--jobs", "5", "--calibration", "12"]
+    return [*o.plain("bits", "bits"), *few, "--seconds", f"{seconds / 2:.0f}"]
 
 
 PARTS = {
@@ -127,14 +115,18 @@ PARTS = {
 def run(name: str, options: Options, seconds: float) -> str:
     """Runs a part, prints what it printed, and gives a line on how it ended."""
     command, begin = PARTS[name].command(options, max(seconds - AFTER, 30)), perf_counter()
-    path = options.out / f"{name}.txt"
+    path = options.out / f"{name}.md"
+    env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with path.open("w") as text:
+        part = subprocess.Popen(command, stdout=text, stderr=STDOUT, env=env, start_new_session=True)
         try:
-            code = subprocess.run(command, stdout=text, timeout=seconds).returncode
+            code = part.wait(seconds)
             end = (
                 "all bars met" if code == 0 else f"ended with status {code}: a bar missed, or an error above"
             )
         except subprocess.TimeoutExpired:
+            os.killpg(part.pid, signal.SIGKILL)  # with the processes that it started
+            part.wait()
             end = f"stopped after {seconds:.0f} s"
     print(f"\n===== {name}: {PARTS[name].about}\n\n{path.read_text().strip()}", flush=True)
     return f"{name}: {end} ({perf_counter() - begin:.0f} s)"
@@ -153,11 +145,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="time limit of each part")
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--dry-run", action="store_true", help="tiny shapes on the CPU; figures mean nothing")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     args = parser.parse_args()
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     args.out.mkdir(parents=True, exist_ok=True)
-    options = Options(args.out, args.prompts, args.target, args.drafter, args.dry_run)
+    options = Options(args.out, args.prompts, args.target, args.drafter, args.dry_run, args.quick)
     ends = [run(name, options, args.seconds or PARTS[name].seconds) for name in args.parts or PARTS]
     print("\n" + "\n".join(ends))
     return 0 if all("all bars met" in end for end in ends) else 1

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
 
 import torch
 from engine_arms import check_shape, fill_cache, pass_bytes, prefill_us, step_us, verify_pass
-from faster_linear import PREFILL_ROWS, Choices, use_faster
+from faster_linear import Choices, use_faster
 from kernel_times import Busy, profiled, steady
 from read_ceiling import reader
 from shapes import MODELS, TINY, Model
@@ -63,21 +63,26 @@ def replays_us(torch_pass: TorchPass, steps: int, device: str) -> float:
     return (perf_counter() - begin) * 1e6 / (steps * torch_pass.recorded.calls)
 
 
-def decoding(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> None:
+# The parts yield whenever ``out`` has something new.
+
+
+def decoding(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> Iterator[None]:
     """One-token decoding behind the first context, all arms, and their profiles."""
     context, steps, device = plan.contexts[0], plan.steps, plan.device
     step = torch_step(control, context)
     arms = {f"ar-{w}": partial(step_us, e, context, steps) for w, e in engines.items()}
     arms["torch"] = partial(replays_us, step, steps, device)
     out.decoding = measure(arms, plan.epochs, load_of(step.recorded, device))
+    yield
     for name, sample in arms.items():
         kernels, count = steady(profiled(sample, device), steps)
         if count:
             passes_each = step.recorded.calls if name == "torch" else 1
             out.profiles[name] = Busy.of(kernels, count * passes_each)
+    yield
 
 
-def passes(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> None:
+def passes(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> Iterator[None]:
     """Passes of all widths behind all contexts; the control's step; the attention of a pass against a read of its K and V."""
     device, model = plan.device, control.model
     for engine in engines.values():
@@ -102,20 +107,23 @@ def passes(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> N
                 attention[w, m] = busy.part("attention") if busy else 0.0
         nbytes = {w: pass_bytes(e, context) for w, e in engines.items()}
         out.passes[context] = Passes(found, attention, nbytes, model.config.num_layers)
+        yield
 
 
-def prompts(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> None:
+def prompts(engines: Engines, control: TorchModel, plan: Plan, out: Results) -> Iterator[None]:
     device = plan.device
     for n in plan.prompts:
         arms: dict[str, Callable[[], float]] = {w: partial(prefill_us, e, n) for w, e in engines.items()}
         control_pass = torch_prefill(control, n)
         arms["torch"] = control_pass.recorded.us
         out.prompts[n] = measure(arms, max(3, plan.epochs // 3), load_of(control_pass.recorded, device))
+        yield
         for name, sample in arms.items():
             kernels = profiled(sample, device)
             if kernels:
                 calls = 2 * control_pass.recorded.calls if name == "torch" else 1  # an untimed launch first
                 out.profiles[f"{name}, prompt of {n}"] = Busy.of(kernels, calls)
+        yield
 
 
 PARTS = {"decoding": decoding, "passes": passes, "prompts": prompts}
@@ -127,15 +135,16 @@ def run(
     plan: Plan,
     best: Engine | None = None,
     parts: Sequence[str] = tuple(PARTS),
-) -> Results:
-    """Everything. ``engines`` and ``control`` have one shape, and room for ``plan.length`` positions; ``best`` decodes alone."""
+) -> Iterator[Results]:
+    """Everything; gives what there is so far whenever that is more. ``engines`` and ``control`` have one shape, and room for
+    ``plan.length`` positions; ``best`` decodes alone."""
     results = Results(control.model.name, plan.contexts[0], plan.device == "cuda")
     for name in parts:
         with_best = {**engines, "best": best} if best and name == "decoding" else engines
-        PARTS[name](with_best, control, plan, results)
+        for _ in PARTS[name](with_best, control, plan, results):
+            yield results
         if plan.device == "cuda":
             torch.cuda.empty_cache()
-    return results
 
 
 def make_engine(target: str, model: Model, weights: str, length: int, device: str) -> Engine:
@@ -175,13 +184,22 @@ def main() -> int:
     engines = {w: make_engine(args.target, model, w, plan.length, device) for w in args.weights.split(",")}
     for engine in engines.values():
         check_shape(engine, model)
-    parts, choices = args.parts.split(","), Choices((1, PREFILL_ROWS), device)
+    parts, choices = args.parts.split(","), Choices((1,), device)
     best = best_of(engines["bf16"], choices) if "bf16" in engines and "decoding" in parts else None
-    results = run(engines, TorchModel(model, device, plan.length), plan, best, parts)
-    for record in results.records():
-        lines.add(record)
-    chosen = "\n\n" + choices.table() if best else ""
-    return finish(lines.facts, tables(results) + chosen, bars(results), args.dry_run)
+    written: set[tuple[str, ...]] = set()
+    shown: set[str] = set()
+    for results in run(engines, TorchModel(model, device, plan.length), plan, best, parts):
+        for record in results.records():
+            key = record["op"], record["shape"], record["variant"]
+            if key not in written:
+                lines.add(record)
+                written.add(key)
+        for text in tables(results):
+            if text not in shown:
+                print(f"{text}\n", flush=True)  # what a run cut short leaves
+                shown.add(text)
+    whole = [*tables(results), *([choices.table()] if best else [])]
+    return finish(lines.facts, "\n\n".join(whole), bars(results), args.dry_run, lines)
 
 
 if __name__ == "__main__":

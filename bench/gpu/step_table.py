@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +71,8 @@ class Results:
             yield {**line, **rate, **found.state}
 
 
-def tables(r: Results) -> str:
+def tables(r: Results) -> list[str]:
+    """Of all that has been measured so far."""
     parts = []
     if r.decoding:
         parts.append(_decoding(r, r.decoding))
@@ -79,7 +80,7 @@ def tables(r: Results) -> str:
     if r.prompts:
         parts.append(_prompts(r))
     parts += [profile_table(name, busy) for name, busy in r.profiles.items()]
-    return "\n\n".join(parts)
+    return parts
 
 
 def _decoding(r: Results, found: Measured) -> str:
@@ -126,9 +127,21 @@ def _prompts(r: Results) -> str:
 
 def profile_table(name: str, busy: Busy) -> str:
     rows = [[kernel[:70], us, 100 * us / busy.total] for kernel, us in list(busy.by_name.items())[:TOP]]
-    idle = {"idle within a graph": busy.graph_gap, "idle between launches": busy.host_gap}
+    idle = {
+        "of them, heads": busy.head,
+        "idle within a graph": busy.graph_gap,
+        "idle between launches": busy.host_gap,
+    }
     rows += [[what, us, 100 * us / busy.total] for what, us in {"all kernels": busy.total, **idle}.items()]
     return markdown([f"longest kernels of {name}", "µs a step", "% of kernels"], rows)
+
+
+def graph_table(name: str, graphs: Sequence[Busy]) -> str:
+    """``graphs`` of a step in their order; that of the target comes last."""
+    known = ("context", "draft", "target")[-len(graphs) :]
+    names = known if len(known) == len(graphs) else [str(i + 1) for i in range(len(graphs))]
+    rows = [[n, g.total, g.total - g.head, g.head] for n, g in zip(names, graphs, strict=True)]
+    return markdown([f"graphs of {name}", "kernels µs", "layers and others µs", "head µs"], rows)
 
 
 def bars(r: Results) -> list[Check]:

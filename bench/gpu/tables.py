@@ -103,11 +103,16 @@ class Check:
         return f"{'PASS' if self.ok else 'FAIL'}  {self.what}: {self.value:.3f} ({bar})"
 
 
-def finish(facts: Mapping[str, str], text: str, checks: Sequence[Check], dry_run: bool) -> int:
-    """Prints table and checks last of all; the exit code: 1 if a bar was missed in a run that means anything."""
+def finish(
+    facts: Mapping[str, str], text: str, checks: Sequence[Check], dry_run: bool, lines: Lines | None = None
+) -> int:
+    """Prints table and checks last of all, and adds the checks to ``lines``; the exit code: 1 if a bar was missed in a run that
+    means anything."""
     print("\n" + "  ".join(f"{k}: {v}" for k, v in facts.items()) + "\n\n" + text + "\n")
     for check in checks:
         print(check)
+        if lines:
+            lines.add({**vars(check), "ok": check.ok})
     return 0 if dry_run or all(check.ok for check in checks) else 1
 
 
