@@ -48,7 +48,8 @@ def one_thread():
 
 @pytest.fixture
 def main(monkeypatch, capsys, tmp_path):
-    """``main(script, *arguments)`` → (printed text, JSON lines) of a dry run that must succeed."""
+    """``main(script, *arguments)`` → (printed text, JSON lines) of a dry run that must succeed; checks stand in both and are
+    left out of the lines."""
 
     def call(script, *arguments):
         out = tmp_path / f"{script.__name__}.jsonl"
@@ -56,7 +57,10 @@ def main(monkeypatch, capsys, tmp_path):
             sys, "argv", [script.__name__, "--dry-run", "--epochs", "2", "--out", str(out), *arguments]
         )
         assert script.main() == 0
-        return capsys.readouterr().out, tables.read_lines(out)
+        text, lines = capsys.readouterr().out, tables.read_lines(out)
+        for check in (line for line in lines if "what" in line):
+            assert f"{'PASS' if check['ok'] else 'FAIL'}  {check['what']}: " in text
+        return text, [line for line in lines if "what" not in line]
 
     return call
 

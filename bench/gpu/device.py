@@ -21,8 +21,8 @@ def smi_under(load: Callable[[], object]) -> dict[str, str]:
 
 
 class Watch:
-    """Asks nvidia-smi ``every`` so many seconds while a ``with`` block lasts; ``state`` is what it said when the SM clock was highest, {} where
-    there is no nvidia-smi, or not ``wanted``."""
+    """Asks nvidia-smi ``every`` so many seconds while a ``with`` block lasts; ``state`` is what it said when the SM clock was
+    highest, {} where there is no nvidia-smi, or not ``wanted``."""
 
     def __init__(self, wanted: bool = True, every: float = 1) -> None:
         self.state: dict[str, str] = {}
