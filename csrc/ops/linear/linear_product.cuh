@@ -71,37 +71,39 @@ __device__ void multiply(Accumulators<kTiles>& acc, const uint8_t* tiles, const 
   }
 }
 
-// Tiles first, first + step, … of the tokens: rounds the sums, turns them so that a lane has two neighbouring outputs of a token,
-// adds the residual and stores.
-template <int kTiles>
-__device__ void finish(Accumulators<kTiles>& acc, const Params& p, int64_t first_out, int64_t first_row, int lane,
-                       int first = 0, int step = 1) {
+// Sums of 16 outputs x 8 tokens: rounds them, turns them so that a lane has two neighbouring outputs of a token, adds the residual and
+// stores. For a whole warp.
+__device__ void finish(const float (&sums)[4], const Params& p, int64_t first_out, int64_t first_row, int lane) {
   const bool wide = reinterpret_cast<uintptr_t>(p.y) % 4 == 0 && p.ldy % 2 == 0;
+  const int64_t r = first_row + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t block = first_out + half * 8, mine = block + lane / 4, n = block + lane % 4 * 2;
+    float low = sums[2 * half], high = sums[2 * half + 1];
+    if (p.bias) {
+      const float bias = mine < p.w.n ? to_f32(p.bias[mine]) : 0.0f;
+      low = low + bias, high = high + bias;
+    }
+    const uint32_t turned = specpilot::cuda::transpose(to_bf16(low) | uint32_t{to_bf16(high)} << 16);
+    if (r >= p.rows || n >= p.w.n) continue;
+    bf16 out[2] = {static_cast<bf16>(turned), static_cast<bf16>(turned >> 16)};
+    const int count = n + 1 < p.w.n ? 2 : 1;
+    if (p.residual)
+      for (int e = 0; e < count; ++e) out[e] = to_bf16(to_f32(p.residual[r * p.ld_residual + n + e]) + to_f32(out[e]));
+    bf16* y = p.y + r * p.ldy + n;
+    if (wide && count == 2)
+      *reinterpret_cast<uint32_t*>(y) = out[0] | uint32_t{out[1]} << 16;
+    else
+      for (int e = 0; e < count; ++e) y[e] = out[e];
+  }
+}
+
+template <int kTiles>
+__device__ void finish(const Accumulators<kTiles>& acc, const Params& p, int64_t first_out, int64_t first_row, int lane) {
 #pragma unroll
   for (int i = 0; i < kTilesPerWarp; ++i)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t block = first_out + i * 16 + half * 8, mine = block + lane / 4, n = block + lane % 4 * 2;
-      const float bias = p.bias && mine < p.w.n ? to_f32(p.bias[mine]) : 0.0f;
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        if ((j - first) % step != 0) continue;  // of a whole warp
-        float low = acc.c[i][j][2 * half], high = acc.c[i][j][2 * half + 1];
-        if (p.bias) low = low + bias, high = high + bias;
-        const uint32_t turned = specpilot::cuda::transpose(to_bf16(low) | uint32_t{to_bf16(high)} << 16);
-        const int64_t r = first_row + j * 8 + lane / 4;
-        if (r >= p.rows || n >= p.w.n) continue;
-        bf16 out[2] = {static_cast<bf16>(turned), static_cast<bf16>(turned >> 16)};
-        const int count = n + 1 < p.w.n ? 2 : 1;
-        if (p.residual)
-          for (int e = 0; e < count; ++e) out[e] = to_bf16(to_f32(p.residual[r * p.ld_residual + n + e]) + to_f32(out[e]));
-        bf16* y = p.y + r * p.ldy + n;
-        if (wide && count == 2)
-          *reinterpret_cast<uint32_t*>(y) = out[0] | uint32_t{out[1]} << 16;
-        else
-          for (int e = 0; e < count; ++e) y[e] = out[e];
-      }
-    }
+    for (int j = 0; j < kTiles; ++j) finish(acc.c[i][j], p, first_out + i * w12_cuda::kTileRows, first_row + j * 8, lane);
 }
 }  // namespace
 }  // namespace specpilot::linear

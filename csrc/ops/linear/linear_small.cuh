@@ -2,7 +2,7 @@
 // block takes a row block of 32 outputs, a warp one of its pieces, with stages of its own; sums meet in shared memory.
 //
 //   warp        0         1         2
-//   k steps  |. . .|   |. . .|   |. . .|       then every warp adds up, in the order of the pieces, its share of the tokens
+//   k steps  |. . .|   |. . .|   |. . .|       then every warp adds up, in the order of the pieces, its share of the tiles
 #pragma once
 #include "core/cuda_launch.cuh"
 #include "ops/linear/linear_product.cuh"
@@ -58,18 +58,17 @@ __global__ void __launch_bounds__(32 * kMaxSmallPieces, 1)
       sums[((warp * kTilesPerWarp + i) * kTiles + j) * 32 + lane] =
           make_float4(acc.c[i][j][0], acc.c[i][j][1], acc.c[i][j][2], acc.c[i][j][3]);
   __syncthreads();
-  if (warp >= kTiles) return;
+  for (int t = warp; t < kTilesPerWarp * kTiles; t += pieces) {
+    float4 piece[kMaxSmallPieces];
 #pragma unroll
-  for (int i = 0; i < kTilesPerWarp; ++i)
+    for (int g = 0; g < kMaxSmallPieces; ++g)
+      if (g < pieces) piece[g] = sums[(g * kTilesPerWarp * kTiles + t) * 32 + lane];
+    float sum[4] = {piece[0].x, piece[0].y, piece[0].z, piece[0].w};
 #pragma unroll
-    for (int j = 0; j < kTiles; ++j)
-      for (int g = 0; g < pieces && (j - warp) % pieces == 0; ++g) {
-        const float4 v = sums[((g * kTilesPerWarp + i) * kTiles + j) * 32 + lane];
-        const float add[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-        for (int e = 0; e < 4; ++e) acc.c[i][j][e] = g == 0 ? add[e] : acc.c[i][j][e] + add[e];
-      }
-  finish(acc, p, int64_t{blockIdx.x} * plan.rows(), 0, lane, warp, pieces);
+    for (int g = 1; g < kMaxSmallPieces; ++g)
+      if (g < pieces) sum[0] += piece[g].x, sum[1] += piece[g].y, sum[2] += piece[g].z, sum[3] += piece[g].w;
+    finish(sum, p, int64_t{blockIdx.x} * plan.rows() + t / kTiles * w12_cuda::kTileRows, t % kTiles * 8, lane);
+  }
 }
 
 // False where the block's stages are too much for the device: then the kernel of large weights gives the same bits.
