@@ -80,8 +80,8 @@ def steady(kernels: Sequence[Kernel], steps: int) -> tuple[list[Kernel], int]:
 @dataclass(frozen=True)
 class Busy:
     """Of a step, in µs: ``total`` of all kernels, ``span`` from the first start to the last end, idle time within a graph launch
-    (``graph_gap``) and between launches (``host_gap``); ``by_name`` the total by kernel, longest first; ``head`` the kernels right
-    before an argmax, which are the products with a head.
+    (``graph_gap``) and between launches (``host_gap``); ``by_name`` the total by kernel, longest first; ``head`` the kernels before
+    an argmax (the last that is not shorter than it), which are the products with a head.
 
     A kernel that starts early, while the one before it still runs, counts from that one's end: until then it mostly waits.
     """
@@ -97,13 +97,15 @@ class Busy:
     def of(cls, kernels: Sequence[Kernel], steps: float) -> Busy:
         gaps = {True: 0.0, False: 0.0}
         end, names = kernels[0].start, dict.fromkeys((k.name for k in kernels), 0.0)
-        head = last = 0.0
+        head, each = 0.0, list[float]()
         for before, k in zip([kernels[0], *kernels], kernels, strict=False):
             gaps[before.launch == k.launch] += max(k.start - end, 0.0)
-            head += last if "argmax" in k.name.lower() else 0.0
-            last = max(k.end - max(k.start, end), 0.0)
+            us = max(k.end - max(k.start, end), 0.0)
+            if "argmax" in k.name.lower():
+                head += next((earlier for earlier in reversed(each) if earlier >= us), 0.0)
+            each.append(us)
             end = max(end, k.end)
-            names[k.name] += last
+            names[k.name] += us
         total = sum(names.values())
         by_name = {name: names[name] / steps for name in sorted(names, key=lambda n: -names[n])}
         span = end - kernels[0].start

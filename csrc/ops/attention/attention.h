@@ -27,8 +27,8 @@
 //
 // On CUDA the order is "cuda-mma16": the same splits, formulas and roundings, but q . k is one mma.m16n8k16 chain over d, the
 // o of a split one such chain over positions, and l 32 strided fp32 partials (lane = position % 32, ascending) folded by
-// halves. There, indices are not checked: what is out of range is not seen. D <= 256 (160 where
-// a block has but 99 KB of shared memory), one call at a time on a device.
+// halves. There, indices are not checked: what is out of range is not seen. D <= 256 (160 where a block has
+// but 99 KB of shared memory), one call at a time on a device.
 //
 // Determinism: order_fixed.   Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows.
 #pragma once

@@ -54,7 +54,7 @@ __device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int toke
   if (__shfl_sync(~0u, before, 0) != count - 1) return false;
   if (lane == 0) *counter = 0;
   __threadfence();
-  constexpr int kBatch = kTiles <= 2 ? 10 : 4;  // pieces whose loads are under way together
+  constexpr int kBatch = 4;  // pieces whose loads are under way together
   for (int done = 0; done < count; done += kBatch) {
     const float4* theirs[kBatch];
 #pragma unroll
