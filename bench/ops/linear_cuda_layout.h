@@ -17,7 +17,7 @@ class CudaWeight {
     if (!cuda::kBuilt || specpilot::gpus().empty()) return;
     const int64_t tile =
         format == specpilot::linear::Format::kW12 ? specpilot::w12_cuda::kTileBytes : specpilot::w12_cuda::kBf16TileBytes;
-    data_.emplace(session, int64_t{plan_.blocks} * plan_.steps * plan_.tiles() * tile, residence);
+    data_.emplace(session, int64_t{plan_.groups} * plan_.steps * plan_.tiles * tile, residence);
     std::minstd_rand random;
     Normal normal(0.04f);
     uint16_t word = 0;
@@ -38,7 +38,7 @@ class CudaWeight {
   }
 
   specpilot::linear::Weight operator[](int64_t call) const {
-    return {format_, n_, k_, plan_.blocks, plan_.steps, (*data_)[call], nullptr, nullptr, nullptr, nullptr};
+    return {format_, n_, k_, plan_.groups, plan_.steps, (*data_)[call], nullptr, nullptr, nullptr, nullptr};
   }
 
  private:

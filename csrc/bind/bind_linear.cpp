@@ -14,7 +14,7 @@ SP_BIND(linear) {
       "linear_cuda_plan",
       [](int64_t n, int64_t k) {
         const w12_cuda::Plan p = w12_cuda::plan(n, k);
-        return std::tuple(p.blocks, p.steps, p.tiles());
+        return std::tuple(p.groups, p.steps, p.tiles);
       },
-      pybind11::arg("n"), pybind11::arg("k"), "Row blocks, k steps and tiles of a row block of a weight's CUDA run layout.");
+      pybind11::arg("n"), pybind11::arg("k"), "Row groups, k steps and tiles of a row group of a weight's CUDA run layout.");
 }

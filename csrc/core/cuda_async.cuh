@@ -23,6 +23,13 @@ class Barrier {
   __device__ void arrive() {
     asm volatile("{ .reg .b64 s; mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(shared_address(&word_)) : "memory");
   }
+  // Without a branch, which would come between a warp and the products it has under way.
+  __device__ void arrive(bool really) {
+    asm volatile("{ .reg .b64 s;\n.reg .pred p;\nsetp.ne.u32 p, %1, 0;\n@p mbarrier.arrive.shared::cta.b64 s, [%0]; }" ::"r"(
+                     shared_address(&word_)),
+                 "r"(static_cast<uint32_t>(really))
+                 : "memory");
+  }
   // The phase of this parity is over.
   __device__ void wait(uint32_t parity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

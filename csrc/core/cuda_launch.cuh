@@ -18,23 +18,29 @@ void launch(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t 
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
 }
 
+// The code that the current device runs was compiled for sm_90 or later (code for less may run on any later GPU).
+template <class... P>
+bool compiled_since_90(const char* op, void (*kernel)(P...)) {
+  cudaFuncAttributes code;
+  const cudaError_t error = cudaFuncGetAttributes(&code, kernel);
+  SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+  return code.ptxVersion >= 90;
+}
+
 // The same for a kernel whose blocks all call wait_for_previous (cuda_async.cuh): from sm_90 on it may start while the one before
-// it ends. Code compiled for less has no such call, wherever it runs.
+// it ends.
 template <class... P, class... A>
 void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
                   A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  cudaFuncAttributes code;
-  cudaError_t error = cudaFuncGetAttributes(&code, kernel);
-  SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early, config.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
-  error = cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...);
+  config.attrs = &early, config.numAttrs = compiled_since_90(op, kernel) ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...);
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
 }
 

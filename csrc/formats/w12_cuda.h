@@ -1,6 +1,6 @@
 // The CUDA run layouts of a weight [N, K], and how the work of a product is cut: constants of (N, K) alone.
 //
-//   data     [row blocks of 32 W rows][k steps of 64][2 W tiles]         zeros past N and past K
+//   data     [row groups][k steps of 64][2 or 3 tiles]            zeros past N and past K
 //   tile     16 rows x 64 k = 4 MMA fragments (m16n8k16, operand A); lane = 4 g + t holds its 32 weights by number j:
 //              j = 8 kt + 2 reg + half:   k = 16 kt + 8 (reg / 2) + 2 t + half,   row = g + 8 (reg % 2)
 //   bf16     2048 bytes:  kt 0…3: 32 lanes x 16 bytes (j = 8 kt … 8 kt + 7)
@@ -18,36 +18,39 @@ namespace specpilot::w12_cuda {
 inline constexpr int kTileRows = 16, kTileK = 64, kTileWeights = kTileRows * kTileK;
 inline constexpr int kHeaderBytes = 16, kTileBytes = kHeaderBytes + kTileWeights * 12 / 8, kBf16TileBytes = kTileWeights * 2;
 inline constexpr int kInline = 3;  // exceptions in a header
-inline constexpr int kTilesPerWarp = 2, kMaxWarps = 8, kMaxSmallPieces = 8;
-inline constexpr int kMaxPieceWarps = 132 * kMaxWarps;    // pieces times warps
-inline constexpr int64_t kMaxWeights = int64_t{1} << 36;  // of a matrix: units times pieces stay in 31 bits
+inline constexpr int kMaxWarps = 8, kBlocks = 132;
+inline constexpr int64_t kMaxWeights = int64_t{1} << 36;  // of a matrix
 
-// Unit u of the work is k step u % steps of row block u / steps; piece g of `pieces` takes units [first(g), first(g + 1)). An
-// element's sum is one MMA chain a piece, the chains of its pieces added in order: what decides every bit.
+// An element's sum is one MMA chain a segment of k, the chains of its segments added in order: what decides every bit. The rest
+// says which warps do that for few rows of x, where all that counts is that every SM of kBlocks streams as many weights as another.
 struct Plan {
-  int warps;  // of a row block
-  int blocks, steps;
-  int pieces;
-  bool small;  // a row block is one warp's, cut into as many pieces as any other
+  int tiles;      // of a row group: a warp's
+  int groups;     // row groups
+  int steps;      // of k
+  int segments;   // of k, one a warp
+  int row_warps;  // row groups of a block; times segments at most kMaxWarps
 
-  constexpr int rows() const { return warps * kTilesPerWarp * kTileRows; }
-  constexpr int tiles() const { return warps * kTilesPerWarp; }
-  constexpr int units() const { return blocks * steps; }
+  constexpr int rows() const { return tiles * kTileRows; }
+  constexpr int first_step(int segment) const { return static_cast<int>(int64_t{segment} * steps / segments); }
+  constexpr int blocks() const { return (groups + row_warps - 1) / row_warps; }
 };
 
 constexpr Plan plan(int64_t n, int64_t k) {
-  constexpr int kPieces = 132, kSmallSteps = 3;
-  constexpr int64_t kSmallWeights = int64_t{1} << 21;
-  Plan p{};
-  p.small = n * k <= kSmallWeights;
-  p.warps = p.small ? 1 : n >= 4096 ? 8 : n >= 2048 ? 4 : n >= 512 ? 2 : 1;
-  p.blocks = static_cast<int>((n + p.rows() - 1) / p.rows());
-  p.steps = static_cast<int>((k + kTileK - 1) / kTileK);
-  const int cuts = (p.steps + kSmallSteps - 1) / kSmallSteps;
-  p.pieces = p.small               ? p.blocks * (cuts < kMaxSmallPieces ? cuts : kMaxSmallPieces)
-             : p.units() < kPieces ? p.units()
-                                   : kPieces;
-  if (p.pieces > kMaxPieceWarps) p.small = false, p.pieces = kPieces;  // thousands of outputs of a few columns
-  return p;
+  Plan best{};
+  int64_t least = INT64_MAX;
+  for (int tiles = 2; tiles <= 3; ++tiles)
+    for (int row_warps = kMaxWarps; row_warps >= 1; --row_warps)
+      for (int segments = kMaxWarps / row_warps; segments >= 1; --segments) {
+        const auto up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+        Plan p{tiles, static_cast<int>(up(n, tiles * kTileRows)), static_cast<int>(up(k, kTileK)), segments, row_warps};
+        const int64_t rounds = up(p.blocks(), kBlocks);
+        if (segments > 1 && (segments > p.steps || rounds > 1))
+          continue;  // sums of segments are added once, at a block's end
+        // Tiles that the busiest block waits for; some more where it has fewer warps, or fetches x again.
+        const int64_t cost =
+            rounds * tiles * row_warps * segments * up(p.steps, segments) * (40 - row_warps * segments) * (31 + rounds);
+        if (cost < least) least = cost, best = p;
+      }
+  return best;
 }
 }  // namespace specpilot::w12_cuda

@@ -14,9 +14,9 @@
 //   copies     K0 V0 . . . . K1 . . . . V1 . . . . K2 . . . . V2
 //   block            scores 0 | exp, P V 0 |  scores 1 | exp, P V 1 | …
 //
-// Every split leaves a record, and the records are folded in order by whoever completes a segment of them (attention_fold.cuh). With
-// blocks enough without split-K (kWalk) a block takes all splits in order and keeps the state in registers, with the same formula
-// and so the same bits.
+// Every split leaves a record, and a kernel that follows folds the records of a row in order (attention_fold.cuh). With blocks enough
+// without split-K (kWalk) a block takes all splits in order and keeps the state in registers, with the same formula and so the same
+// bits.
 // Roofline: 4 Dp Hkv (visible keys) bytes per request for few rows, plus 8 (Dp + 2) bytes a row, head and split, in the L2.
 #include <algorithm>
 
@@ -36,7 +36,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   __shared__ Exchange<S> exchange;
   __shared__ __align__(16) int slots[kSplitKeys];
   __shared__ uint32_t valid[2][kSplitKeys / 32];  // which keys have a slot, in turns
-  __shared__ int due;                             // segment that is the block's to fold, or -1
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, dim = static_cast<int>(p.dim_padded);
   const int kv_head = blockIdx.y / plan.head_blocks, first_in_group = blockIdx.y % plan.head_blocks * plan.heads;
   const int group = static_cast<int>(p.q_heads / p.kv_heads), first_row = blockIdx.x * plan.tile_rows;
@@ -50,8 +49,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   uint32_t* keys = reinterpret_cast<uint32_t*>(dynamic);
   uint32_t* values = keys + dim / 2 * kKeyStride;
   uint32_t* query = values + kSplitKeys / 2 * v_stride;
-  uint32_t* weights = query + S::kVectors * q_stride;  // and what fold_segment needs
-  static_assert(sizeof(float4) / 4 * kSegment <= kWeightStride);
+  uint32_t* weights = query + S::kVectors * q_stride;
 
   specpilot::cuda::let_next_start();
   specpilot::cuda::wait_for_previous();
@@ -59,12 +57,12 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   __syncthreads();
   if (warp == 0) {
     const Common c = common_of(seen, tile.rows, lane);
-    if (lane == 0) common = c, due = c.splits == 0 && blockIdx.z == 0 ? 0 : -1;  // rows that see nothing have zeros to write
+    if (lane == 0) common = c;
   }
   __syncthreads();
   const Items items{seen, tile.rows, static_cast<int>(gridDim.z), common};
   Piece now = items.at(blockIdx.z);
-  if (!kWalk && now.item == items.count() && due < 0) return;
+  if (!kWalk && now.item == items.count()) return;
 
   const bool q_aligned = reinterpret_cast<uintptr_t>(p.q) % 4 == 0;
   for (int m = warp; m < S::kVectors; m += S::kWarps)
@@ -91,27 +89,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     if (piece.item < items.count()) cache.stage_values(values, v_stride, slots, warp, S::kWarps, lane);
     specpilot::cuda::commit_copies();
   };
-  const auto arrive_at = [&](int segment) {  // one warp
-    const int begin = segment * kSegment, expected = items.of_splits(begin, min(begin + kSegment, common.splits), lane);
-    if (lane > 0) return;
-    const int first_counter = (blockIdx.x * gridDim.y + blockIdx.y) * plan.segments();
-    due = arrive(arrived + first_counter + segment, expected + (segment > 0)) ? segment : -1;
-  };
-  // A segment, and those after it that wait for nothing else.
-  const auto fold_what_is_due = [&] {
-    for (int segment = due; segment >= 0; segment = due) {
-      const int last_segment = max(common.splits - 1, 0) / kSegment;
-      fold_segment<S>(p, tile, records, seen, segment, segment == last_segment, reinterpret_cast<float4*>(weights));
-      __syncthreads();
-      if (warp == 0) {
-        if (segment < last_segment)
-          arrive_at(segment + 1);
-        else if (lane == 0)
-          due = -1;
-      }
-      __syncthreads();
-    }
-  };
 
   TileProduct<S> product(exchange, warp, lane);
   int total[2];  // keys that the tile's rows g, g + 8 see
@@ -128,8 +105,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
   stage_values(now);
   for (int turn = 0;; ++turn) {
     specpilot::cuda::wait_copies<1>();
-    __syncthreads();  // keys are there, or the last records
-    if (!kWalk) fold_what_is_due();
+    __syncthreads();  // keys are there
     if (now.item == items.count()) break;
     const Piece next = items.after(now);
     const int next_slot = find_slot(next);
@@ -156,7 +132,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
           wild |= (v & 0xffffu) >= 0x5f80u || v >> 16 >= 0x5f80u;  // 2^64
         }
       if (__syncthreads_or(wild)) {
-        if (thread == 0) due = -1;
         now = items.apart(now);
         tell_slot(find_slot(now), turn + 1);
         __syncthreads();
@@ -183,7 +158,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
           n[half] = w.n, a[half] = w.a, b[half] = w.b;
           l[half] = std::fma(l[half], w.a, sum * w.b);
         } else if (product.part() == 0 && lane % 4 == 0) {
-          __stcg(records.softmax(tile, product.row(half), now.split), make_float2(product.top(half), sum));
+          __stcg(records.softmax(tile.row(product.row(half)), tile.head(product.row(half)), now.split),
+                 make_float2(product.top(half), sum));
         }
       }
 #pragma unroll
@@ -195,7 +171,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if (visible[half] == 0) continue;
-          float* to = records.o(tile, product.row(half), now.split) + chunk * 32 + lane % 4 * 2;
+          const int m = product.row(half);
+          float* to = records.o(tile.row(m), tile.head(m), now.split) + chunk * 32 + lane % 4 * 2;
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float x = o[i][2 * half], y = o[i][2 * half + 1];
@@ -211,12 +188,6 @@ __global__ void __launch_bounds__(S::kThreads, S::kOnProcessor)
     }
     __syncthreads();  // values are read, records are left
     stage_values(next);
-    if (!kWalk && warp == 0) {
-      if (next.item != now.item)
-        arrive_at(now.split / kSegment);
-      else if (lane == 0)
-        due = -1;
-    }
     now = next;
   }
 
@@ -253,11 +224,9 @@ void run_tiles(const Params& p) {
                 tile_rows = S::kVectors / heads;
   const int64_t head_blocks = (group + heads - 1) / heads, y = p.kv_heads * head_blocks;
   const int64_t slots = std::max<int64_t>(1, (p.ld_table + p.tail_count + kSplit - 1) / kSplit);
-  const int64_t segments = (slots + kSegment - 1) / kSegment;
   const int64_t row = slots * p.q_heads * (p.dim_padded + 2);  // floats of its records
-  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= processors() || row * tile_rows > kWorkspace ||
-                    y * segments > kMaxCounters;
-  const int64_t room = std::min(kWorkspace / row, kMaxCounters / (y * segments) * tile_rows) / tile_rows * tile_rows;
+  const bool walk = (p.rows + tile_rows - 1) / tile_rows * y >= processors() || row * tile_rows > kWorkspace;
+  const int64_t room = kWorkspace / row / tile_rows * tile_rows;
   const int64_t pass = walk ? p.rows : std::min(p.rows, room);
 
   const auto kernel = walk ? attention_kernel<S, true> : attention_kernel<S, false>;
@@ -273,6 +242,9 @@ void run_tiles(const Params& p) {
                     static_cast<int>(heads), static_cast<int>(head_blocks), static_cast<int>(slots)};
     const dim3 grid(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
     specpilot::cuda::launch_early("attention", kernel, grid, S::kThreads, bytes, p.stream, p, plan);
+    if (!walk)
+      specpilot::cuda::launch_early("attention", fold_kernel, static_cast<unsigned>(rows * p.q_heads), kFoldThreads,
+                                    kChunk * p.dim_padded * sizeof(float), p.stream, p, plan);
   }
 }
 }  // namespace

@@ -1,23 +1,21 @@
-// The records that splits leave, and the fold of a row's records in the order of its splits.
+// The records that splits leave, and the fold of a row's records in the order of its splits: a kernel of its own, a block a row and
+// head, which starts while the splits end (dependent launch).
 //
-// Splits come in segments of kSegment. Whoever brings the last record of a segment folds it, if the segments before it are folded;
-// else whoever folds the one before it does. So most of the fold happens while other splits are under way:
-//
-//   arrivals at a segment   its items, and from the second on the fold of the segment before it
-//   state between segments  lies where the first record of the segment was
+//   records   o [dims] of split 0 | 1 | …  of one row and head side by side: a chunk of them is one run of memory
+//   block     copies of chunk c -> shared memory | weights of the chunk's splits (one warp) | a thread folds four dims
 #pragma once
 #include "core/bf16.h"
+#include "core/cuda_async.cuh"
 #include "ops/attention/attention_rows.cuh"
 
 namespace specpilot::attention {
 namespace {
 constexpr int64_t kWorkspace = 20 << 20;  // floats: 80 MiB
-constexpr int kSegment = 16;              // splits
-constexpr int64_t kMaxCounters = 1 << 16;
+constexpr int kChunk = 32;                // splits: one a lane
+constexpr int kFoldThreads = 128;
 
-// Records of the launch under way, and who has arrived. One for the process and device: calls on several streams must not overlap.
+// Records of the launch under way. One for the process and device: calls on several streams must not overlap.
 __device__ __align__(16) float workspace[kWorkspace];
-__device__ int arrived[kMaxCounters];  // zero between launches
 
 struct Plan {
   int first_row, rows;  // of this launch
@@ -25,8 +23,6 @@ struct Plan {
   int heads;            // q heads of a block, at most
   int head_blocks;      // blocks that share the q heads of a kv head
   int slots;            // records of a row and head
-
-  __device__ int segments() const { return (slots + kSegment - 1) / kSegment; }
 };
 
 // Query vectors of a block: m = row * heads + head.
@@ -38,17 +34,15 @@ struct Tile {
   __device__ int head(int m) const { return first_head + m % heads; }
 };
 
-// Record of a vector and split: o [Dp]; maximum and sum.
+// Record of a row of the launch, q head and split: o [Dp]; maximum and sum.
 struct Records {
   const Plan& plan;
   int heads, dim;
 
-  __device__ int index(const Tile& tile, int m, int split) const {
-    return (tile.row(m) * heads + tile.head(m)) * plan.slots + split;
-  }
-  __device__ float* o(const Tile& tile, int m, int split) const { return workspace + index(tile, m, split) * dim; }
-  __device__ float2* softmax(const Tile& tile, int m, int split) const {
-    return reinterpret_cast<float2*>(workspace + plan.rows * heads * plan.slots * dim) + index(tile, m, split);
+  __device__ int index(int row, int head, int split) const { return (row * heads + head) * plan.slots + split; }
+  __device__ float* o(int row, int head, int split) const { return workspace + int64_t{index(row, head, split)} * dim; }
+  __device__ float2* softmax(int row, int head, int split) const {
+    return reinterpret_cast<float2*>(workspace + int64_t{plan.rows} * heads * plan.slots * dim) + index(row, head, split);
   }
 };
 
@@ -64,68 +58,56 @@ __device__ Weights weigh(float n, float m, float l) {
 
 __device__ bf16 finished(float o, float l) { return l == 0.0f ? bf16{0} : to_bf16(o / l + 0.0f); }
 
-// One thread, after a barrier of its block: what the block has written is there for whoever finds all arrivals. True for the last.
-__device__ bool arrive(int* counter, int expected) {
-  __threadfence();
-  if (atomicAdd(counter, 1) + 1 != expected) return false;
-  *counter = 0;
-  __threadfence();
-  return true;
-}
-
-// A block folds a segment of all its vectors into their state, and the last one into `out`. weights: float4 [vectors, kSegment] of
-// shared memory.
-template <class S>
-__device__ void fold_segment(const Params& p, const Tile& tile, const Records& records, const Seen* seen, int segment,
-                             bool last, float4* weights) {
-  const int first = segment * kSegment, before = first - kSegment, lane = threadIdx.x % 32;
-  const auto splits = [&](int m) { return min(seen[m / tile.heads].splits() - first, kSegment); };
-  for (int m = threadIdx.x / 32; m < tile.vectors(); m += S::kWarps) {
-    float2 x = make_float2(-INFINITY, 0.0f), state = x;
-    if (lane < splits(m)) x = __ldcg(records.softmax(tile, m, first + lane));
-    if (segment > 0) state = __ldcg(records.softmax(tile, m, before));
-    float top = x.x;  // running maximum over the splits: a scan, as max has no order
-    for (int step = 1; step < kSegment; step *= 2) {
-      const float other = __shfl_up_sync(~0u, top, step);
-      if (lane >= step) top = fmaxf(top, other);
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_kernel(const __grid_constant__ Params p, const __grid_constant__ Plan plan) {
+  extern __shared__ float4 chunk[];  // [kChunk, Dp / 4]
+  __shared__ float4 weights[kChunk];
+  const int thread = threadIdx.x, lane = thread % 32, heads = static_cast<int>(p.q_heads);
+  const int row = static_cast<int>(blockIdx.x) / heads, head = static_cast<int>(blockIdx.x) % heads;
+  const int quads = static_cast<int>(p.dim_padded) / 4;
+  const Records records{plan, heads, static_cast<int>(p.dim_padded)};
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
+  const int splits = see(p, plan.first_row + row).splits();
+  float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  float l = 0.0f, n = -INFINITY;  // n: of the first warp
+  for (int first = 0; first < splits; first += kChunk) {
+    const int count = min(splits - first, kChunk);
+    const auto* from = reinterpret_cast<const float4*>(records.o(row, head, first));
+    for (int i = thread; i < count * quads; i += kFoldThreads) specpilot::cuda::copy16(chunk + i, from + i);
+    if (thread < 32) {
+      float2 x = make_float2(-INFINITY, 0.0f);
+      if (lane < count) x = __ldcg(records.softmax(row, head, first + lane));
+      float top = x.x;  // running maximum over the splits: a scan, as max has no order
+      for (int step = 1; step < kChunk; step *= 2) {
+        const float other = __shfl_up_sync(~0u, top, step);
+        if (lane >= step) top = fmaxf(top, other);
+      }
+      float so_far = __shfl_up_sync(~0u, top, 1);
+      so_far = lane == 0 ? n : fmaxf(so_far, n);
+      const Weights w = weigh(so_far, x.x, x.y);
+      n = fmaxf(__shfl_sync(~0u, top, kChunk - 1), n);
+      weights[lane] = make_float4(w.a, w.b, x.y * w.b, 0.0f);
     }
-    float so_far = __shfl_up_sync(~0u, top, 1);
-    so_far = lane == 0 ? state.x : fmaxf(so_far, state.x);
-    const Weights w = weigh(so_far, x.x, x.y);
-    const float n = fmaxf(__shfl_sync(~0u, top, kSegment - 1), state.x);
-    if (lane < kSegment) weights[m * kSegment + lane] = make_float4(w.a, w.b, x.y * w.b, n);
+    specpilot::cuda::wait_all_copies();
+    __syncthreads();
+    if (thread < quads) {
+#pragma unroll 8
+      for (int s = 0; s < count; ++s) {
+        const float4 x = chunk[s * quads + thread], k = weights[s];
+        l = std::fma(l, k.x, k.z);
+        o.x = std::fma(o.x, k.x, x.x * k.y), o.y = std::fma(o.y, k.x, x.y * k.y);
+        o.z = std::fma(o.z, k.x, x.z * k.y), o.w = std::fma(o.w, k.x, x.w * k.y);
+      }
+    }
+    __syncthreads();
   }
-  __syncthreads();
-  const int quads = records.dim / 4;
-  for (int i = threadIdx.x; i < tile.vectors() * quads; i += S::kThreads) {
-    const int m = i / quads, d = i % quads * 4, count = splits(m);
-    const float4* w = weights + m * kSegment;
-    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    float l = 0.0f;
-    if (segment > 0) {
-      o = __ldcg(reinterpret_cast<const float4*>(records.o(tile, m, before) + d));
-      l = __ldcg(records.softmax(tile, m, before)).y;
-    }
-    float* to = records.o(tile, m, first) + d;
-    const float* from = to;
-#pragma unroll 4
-    for (int s = 0; s < count; ++s, from += records.dim) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(from)), k = w[s];
-      l = std::fma(l, k.x, k.z);
-      o.x = std::fma(o.x, k.x, x.x * k.y), o.y = std::fma(o.y, k.x, x.y * k.y);
-      o.z = std::fma(o.z, k.x, x.z * k.y), o.w = std::fma(o.w, k.x, x.w * k.y);
-    }
-    if (last) {
-      bf16* out = p.out + int64_t{records.plan.first_row + tile.row(m)} * p.ld_out + tile.head(m) * p.dim;
-      const float x[4] = {o.x, o.y, o.z, o.w};
+  if (thread >= quads) return;
+  bf16* out = p.out + int64_t{plan.first_row + row} * p.ld_out + head * p.dim;
+  const float x[4] = {o.x, o.y, o.z, o.w};
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (d + e < p.dim) out[d + e] = finished(x[e], l);
-    } else {
-      __stcg(reinterpret_cast<float4*>(to), o);
-      if (d == 0) __stcg(records.softmax(tile, m, first), make_float2(w[0].w, l));
-    }
-  }
+  for (int e = 0; e < 4; ++e)
+    if (const int d = 4 * thread + e; d < p.dim) out[d] = finished(x[e], l);
 }
 }  // namespace
 }  // namespace specpilot::attention

@@ -43,12 +43,12 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(const Params p, const w
   const bool known = id >= 0 && id < p.table.n;
   const int row = known ? id % 16 : 0, tile = known ? id / 16 : 0;
   const uint8_t* tiles =
-      p.table.data + (int64_t{tile / plan.tiles()} * plan.steps * plan.tiles() + tile % plan.tiles()) * tile_bytes;
+      p.table.data + (int64_t{tile / plan.tiles} * plan.steps * plan.tiles + tile % plan.tiles) * tile_bytes;
   bf16* out = p.out + blockIdx.x * p.ld_out;
   for (int k = 2 * static_cast<int>(threadIdx.x); k < p.table.k; k += 2 * kThreads) {
     const int in = k % w12_cuda::kTileK, lane = row % 8 * 4 + in % 8 / 2;
     const int j = in / 16 * 8 + in % 16 / 8 * 4 + row / 8 * 2;
-    const uint8_t* t = tiles + int64_t{k / w12_cuda::kTileK} * plan.tiles() * tile_bytes;
+    const uint8_t* t = tiles + int64_t{k / w12_cuda::kTileK} * plan.tiles * tile_bytes;
     const uint32_t pair = !known ? kNaN : w12 ? w12_pair(t, p.table.exc_pos, lane, j) : bf16_pair(t, lane, j);
     out[k] = static_cast<bf16>(pair);
     if (k + 1 < p.table.k) out[k + 1] = static_cast<bf16>(pair >> 16);

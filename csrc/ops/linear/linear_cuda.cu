@@ -1,183 +1,207 @@
 // CUDA twin of linear: y = x W^T for bf16 and w12 weights in the run layouts of formats/w12_cuda.h, order "cuda-mma16" (linear.h).
 //
-// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A block has W warps
-// that multiply, a warp 2 tiles of 16 weight rows; the block walks the units (row block, k step of 64) of its piece of the plan
-// (w12_cuda::plan) through a ring of stages (linear_stage.cuh) that one more warp fills. Where a piece ends inside of a row block
-// its accumulators go to a workspace, and whoever comes last to a row block adds them up in the order of the pieces:
+// Weights are the M operand of the MMAs, tokens the N operand (8 a tile), so that one token costs what 64 do. A warp has a row group,
+// 2 or 3 tiles of 16 weight rows, whose weights it stages itself (linear_stage.cuh). Which rows and which part of k are a warp's is the
+// plan's choice (w12_cuda::plan): so that a block has whole rows and nothing of a sum leaves its SM.
 //
-//   row block   |      0       |      1       |      2       |
-//   units       |. . . . . . . |. . . . . . . |. . . . . . . |
-//   pieces      |--- 0 ---|--- 1 ---|--- 2 ---|--- 3 ---|- 4 |          sums: 0 + 1,  1 + 2,  2 + 3 + 4
+//   few outputs, 1 x 8 warps            more, 4 x 2 warps                most, 8 x 1 warps, several rounds
+//      k ->                                k ->
+//   |- 0 -|- 1 -|- 2 -| … |- 7 -|       |-- 0 --|-- 4 --|                |------ 0 ------|
+//                                       |-- 1 --|-- 5 --|                |------ 1 ------|
+//        sums 0 + 1 + … meet in         |-- 2 --|-- 6 --|                        …
+//        shared memory                  |-- 3 --|-- 7 --|                |------ 7 ------|
 //
-// Small weights have a kernel of their own (linear_small.cuh). With more rows than the workspace is for (prompts), a block takes a
-// whole row block for 64 tokens and adds up its pieces in registers: the same sums.
+// For prompts a block takes 8 row groups for 64 tokens, and a warp all segments of k, one after the other: the same sums.
 //
 // On sm_90 the next kernel's weights stream in while this one ends (dependent launch).
-// Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a row block.
+// Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a block and round.
 #include <algorithm>
 
 #include "core/cuda_launch.cuh"
-#include "ops/linear/linear_small.cuh"
+#include "ops/linear/linear_finish.cuh"
 
 namespace specpilot::linear {
 namespace {
-using w12_cuda::kMaxPieceWarps;
-constexpr int kPassTokens = 64, kTokenBlocks = 4;  // of 64 tokens, in one launch that cuts k
-constexpr int64_t kSlots = 2 * kMaxPieceWarps * kTilesPerWarp * (kPassTokens / 8) * 32;  // float4 of a token block
+using w12_cuda::kMaxWarps;
+constexpr int kPassTokens = 64, kFewTokens = 256;  // of a block at most; for which the plan's warps are
+constexpr int64_t kSmallWeights = int64_t{1} << 21;
 
-// Accumulators of pieces, and how many are there; one for the process and device: calls on several streams must not overlap.
-__device__ float4 partials[kTokenBlocks * kSlots];
-constexpr int64_t kMaxCounters = 1 << 17;
-__device__ int arrived[kMaxCounters];  // zero between launches
+struct Barriers {
+  specpilot::cuda::Barrier weights[kMaxWarps][kMaxStages];
+  TokenBarriers tokens[kMaxWarps];  // of parts
+};
 
-// A piece leaves its accumulators; true for the last of the row block's, which then has the sum of all.
-template <int kTiles>
-__device__ bool add_pieces(Accumulators<kTiles>& acc, const Plan& plan, int token_block, int row_block, int piece, int begin,
-                           int warp, int lane) {
-  const int first = row_block * plan.steps;
-  const int head = piece_of(plan, first), count = piece_of(plan, first + plan.steps - 1) - head + 1;
-  const auto records = [&](int of, bool from_start) {  // a piece has two: the part it begins with, and the part it ends with
-    return partials + token_block * kSlots +
-           ((int64_t{of} * 2 + from_start) * plan.warps + warp) * (kTilesPerWarp * kTiles * 32) + lane;
-  };
-  float4* mine = records(piece, begin == first && first_unit(plan, piece) != begin);
-#pragma unroll
-  for (int i = 0; i < kTilesPerWarp; ++i)
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j)
-      __stcg(mine + (i * kTiles + j) * 32, make_float4(acc.c[i][j][0], acc.c[i][j][1], acc.c[i][j][2], acc.c[i][j][3]));
-  __threadfence();
-  __syncwarp();
-  int* counter = arrived + (token_block * plan.blocks + row_block) * plan.warps + warp;
-  int before = 0;
-  if (lane == 0) before = atomicAdd(counter, 1);
-  if (__shfl_sync(~0u, before, 0) != count - 1) return false;
-  if (lane == 0) *counter = 0;
-  __threadfence();
-  constexpr int kBatch = 4;  // pieces whose loads are under way together
-  for (int done = 0; done < count; done += kBatch) {
-    const float4* theirs[kBatch];
-#pragma unroll
-    for (int b = 0; b < kBatch; ++b) {
-      const int g = head + min(done + b, count - 1);
-      theirs[b] = records(g, g == head && first_unit(plan, g) != first);
-    }
-#pragma unroll
-    for (int i = 0; i < kTilesPerWarp; ++i)
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        float4 v[kBatch];
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) v[b] = __ldcg(theirs[b] + (i * kTiles + j) * 32);
-#pragma unroll
-        for (int b = 0; b < kBatch; ++b) {
-          const float add[4] = {v[b].x, v[b].y, v[b].z, v[b].w};
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            if (done + b < count) acc.c[i][j][e] = done + b == 0 ? add[e] : acc.c[i][j][e] + add[e];
-        }
-      }
+// What a block has in shared memory: x of all parts | weights of warp 0, 1, … | sums of a prompt's segments | barriers. Where a warp
+// has one segment of several, sums take the place of x and weights in the end.
+template <Format format, int kHeight, int kTiles>
+struct Memory {
+  static constexpr int kSlice = kSliceBytes<format, kHeight>, kSums = kSumBytes<kHeight, kTiles>;
+  static constexpr int kTokenBytes = TokenRing<8 * kTiles>::kBytes;
+
+  const Launch& launch;
+  __host__ __device__ int tokens(int part) const { return part * launch.token_stages * kTokenBytes; }
+  __host__ __device__ int weights(int warp) const { return tokens(launch.parts) + warp * launch.weight_stages * kSlice; }
+  __host__ __device__ bool keeps() const { return launch.parts == 1 && launch.plan.segments > 1; }
+  __host__ __device__ int sums() const { return keeps() ? weights(launch.warps()) : 0; }
+  __host__ __device__ int barriers() const {
+    const int rings = weights(launch.warps()), own = launch.warps() * kSums;
+    return keeps() ? rings + own : launch.parts > 1 && own > rings ? own : rings;
   }
+  __host__ __device__ int bytes() const { return barriers() + static_cast<int>(sizeof(Barriers)); }
+};
+
+template <Format format, int kHeight, int kTiles, bool kPrompt>
+__global__ void __launch_bounds__(32 * kMaxWarps, 1)
+    linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch,
+                  const __grid_constant__ CUtensorMap x_map) {
+  constexpr bool kTogether = kPrompt && specpilot::cuda::kWgmma;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const Memory<format, kHeight, kTiles> layout{launch};
+  const Plan& plan = launch.plan;
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // known to be a whole warp's
+  const int first_block = blockIdx.x / launch.token_blocks, block_count = gridDim.x / launch.token_blocks;
+  const int blocks = launch.blocks(), rounds = (blocks - first_block + block_count - 1) / block_count;
+  const int64_t first_row = int64_t{blockIdx.x % launch.token_blocks} * 8 * kTiles;
+  auto& barriers = *reinterpret_cast<Barriers*>(memory + layout.barriers());
+  // A prompt's warps all have the same k, which the compiler is to know.
+  const int parts = kPrompt ? 1 : launch.parts, part = kPrompt ? 0 : warp / launch.row_warps,
+            row_warp = warp - part * launch.row_warps;
+  const int begin = parts == 1 ? 0 : plan.first_step(part), end = parts == 1 ? plan.steps : plan.first_step(part + 1);
+  const int total = rounds * (end - begin);  // steps
+  const auto group_of = [&](int round) { return (first_block + round * block_count) * launch.row_warps + row_warp; };
+  WeightRing<format, kHeight> weights(memory + layout.weights(warp), barriers.weights[warp], p, plan, group_of(0),
+                                      group_of(1), begin, end - begin);
+  TokenRing<8 * kTiles> tokens(memory + layout.tokens(part), barriers.tokens[part], p, launch.tensor ? &x_map : nullptr,
+                               first_row, begin, end - begin);
+  if (lane == 0) {
+    weights.init(launch.weight_stages);
+    if (row_warp == 0) tokens.init(launch.token_stages, launch.row_warps);
+    specpilot::cuda::fence_bulk();
+  }
+  __syncwarp();
+  for (int s = 0; s < min(launch.weight_stages, total); ++s) weights.fill(s, lane);
+  if (launch.tensor && threadIdx.x == 0) specpilot::cuda::prefetch(x_map);
+  __syncthreads();
+  specpilot::cuda::let_next_start();
+  specpilot::cuda::wait_for_previous();
+  // The first warp of a part fills its x, a stage when all have left it; which it awaits so late that it has others to read.
+  const int behind = min(launch.row_warps == 1 ? 0 : kTogether ? 2 : 1, launch.token_stages - 1);
+  Place refill_at(launch.token_stages);
+  if (row_warp == 0)
+    for (int s = 0; s < min(launch.token_stages, total); ++s) tokens.fill(s, lane);
+
+  uint8_t* const sums = memory + layout.sums();
+  float4* const mine = sums_of<kHeight, kTiles>(sums, warp);
+  Accumulators<kHeight, kTiles> acc;
+  [[maybe_unused]] Fragments a[2];
+  [[maybe_unused]] int before = -1;  // the stage of x of the step before
+  Place weights_at(launch.weight_stages), tokens_at(launch.token_stages);
+  int i = 0;  // steps done
+  for (int round = 0; round < rounds; ++round) {
+    int segment = 0, cut = layout.keeps() ? plan.first_step(1) : end;  // where the segment ends
+    acc.clear();
+    for (int step = begin;; ++step, ++i, weights_at.advance(), tokens_at.advance()) {
+      weights.wait(weights_at), tokens.wait(tokens_at);
+      const uint8_t* const tiles = weights.at(weights_at.stage());
+      const uint8_t* const x = tokens.at(tokens_at.stage());
+      if constexpr (kTogether) {
+        if (!launch.tensor) specpilot::cuda::fence_bulk();  // x came by ordinary copies
+        multiply_together<format>(acc, a, tiles, x, p.w.exc_pos, lane,
+                                  [&] { tokens.leave(max(before, 0), lane == 0 && before >= 0); });
+        before = tokens_at.stage();
+      } else {
+        multiply<format>(acc, tiles, x, p.w.exc_pos, lane);
+        tokens.leave(tokens_at.stage(), lane == 0);
+      }
+      __syncwarp();
+      if (i + launch.weight_stages < total) weights.fill(weights_at.stage(), lane);
+      if (row_warp == 0 && i >= behind && i - behind + launch.token_stages < total) {
+        tokens.wait_left(refill_at);
+        tokens.fill(refill_at.stage(), lane);
+        refill_at.advance();
+      }
+      if (step + 1 < cut) continue;
+      if constexpr (kTogether) specpilot::cuda::wgmma_wait<0>();
+      if (segment > 0) add_before(acc, mine, lane);
+      if (cut == end) break;
+      leave(acc, mine, lane);
+      acc.clear();
+      cut = plan.first_step(++segment + 1);
+    }
+    ++i, weights_at.advance(), tokens_at.advance();
+    if (parts == 1) finish(acc, p, int64_t{group_of(round)} * plan.rows(), first_row, lane);
+  }
+  if (parts == 1) return;
+  __syncthreads();
+  leave(acc, mine, lane);
+  __syncthreads();
+  constexpr int kOfGroup = kHeight * kTiles;
+  for (int t = warp; t < launch.row_warps * kOfGroup; t += launch.warps()) {
+    const int row_warp = t / kOfGroup, tile = t % kOfGroup;
+    float sum[4];
+    add_up(sum, parts,
+           [&](int g) { return sums_of<kHeight, kTiles>(sums, g * launch.row_warps + row_warp)[tile * 32 + lane]; });
+    finish(sum, p, (int64_t{first_block} * launch.row_warps + row_warp) * plan.rows() + tile / kTiles * w12_cuda::kTileRows,
+           first_row + tile % kTiles * 8, lane);
+  }
+}
+
+// False where fewer than `least` stages fit a block.
+template <Format format, int kHeight, int kTiles, bool kPrompt>
+bool start(const Params& p, const Plan& plan, int row_warps, int parts, int least) {
+  using Layout = Memory<format, kHeight, kTiles>;
+  constexpr int kTokens = 8 * kTiles;
+  const int most = static_cast<int>(specpilot::cuda::most_shared("linear"));
+  Launch launch{plan, row_warps, parts, static_cast<int>((p.rows + kTokens - 1) / kTokens), 0, 0, false};
+  const Layout layout{launch};
+  const int blocks = kPrompt ? launch.blocks() : std::min(launch.blocks(), w12_cuda::kBlocks);
+  const int longest = (plan.steps + parts - 1) / parts * ((launch.blocks() + blocks - 1) / blocks);
+  const int room = most - layout.bytes(), weights = launch.warps() * Layout::kSlice, x = parts * Layout::kTokenBytes;
+  const int stages = std::min(room / (weights + x), kMaxStages);
+  if (room < 0 || stages < least) return false;
+  launch.token_stages = std::min(stages, longest);
+  launch.weight_stages = std::min({(room - launch.token_stages * x) / weights, kMaxStages, longest});
+  // Two blocks of one launch on an SM would leave another SM without any, as the first of them find some still busy.
+  const int bytes = std::max(layout.bytes(), p.w.n * p.w.k > kSmallWeights ? most / 2 : 0);
+
+  const auto kernel = linear_kernel<format, kHeight, kTiles, kPrompt>;
+  CUtensorMap x_map{};
+  launch.tensor = specpilot::cuda::compiled_since_90("linear", kernel) &&
+                  specpilot::cuda::describe("linear", x_map, p.x, p.rows, p.w.k, p.ldx, kTokens);
+  specpilot::cuda::allow_shared("linear", kernel, bytes);
+  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(blocks * launch.token_blocks), 32 * launch.warps(),
+                                bytes, p.stream, p, launch, x_map);
   return true;
 }
 
-// kWhole: a block takes a row block, else a piece.
-template <Format format, int kTiles, bool kWhole, int kStages>
-__global__ void __launch_bounds__(32 * (kMaxWarps + 1), kTiles == 8 ? 1 : 2)
-    linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch) {
-  constexpr int kTokens = 8 * kTiles;
-  extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ Barriers barriers;
-  const Plan& plan = launch.plan;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int token_block = blockIdx.x % launch.token_blocks, part = blockIdx.x / launch.token_blocks;
-  const int first_row = token_block * kTokens;
-  const int begin = kWhole ? part * plan.steps : first_unit(plan, part);
-  const int end = kWhole ? begin + plan.steps : first_unit(plan, part + 1);
-  const int count = end - begin;
-
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s) barriers.full[s].init(specpilot::cuda::kStagers), barriers.empty[s].init(plan.warps);
-    specpilot::cuda::fence_bulk();
-  }
-  __syncthreads();
-  specpilot::cuda::let_next_start();
-  const Ring<format, kTokens, kStages> ring(memory, barriers, p, launch, begin, first_row);
-  if (warp == plan.warps) {
-    for (int i = 0; i < min(kStages, count); ++i) ring.stage_weights(i, lane);
-    specpilot::cuda::wait_for_previous();
-    for (int i = 0, k_step = begin % plan.steps; i < count; ++i) {
-      if (i >= kStages) ring.wait_empty(i - kStages), ring.stage_weights(i, lane);
-      ring.stage_x(i, k_step, lane);
-      k_step = k_step + 1 < plan.steps ? k_step + 1 : 0;
-    }
-    specpilot::cuda::wait_all_copies();  // none may outlive its warp
-    return;
-  }
-  specpilot::cuda::wait_for_previous();
-
-  const auto* overflow = p.w.exc_pos;
-  Accumulators<kTiles> acc, sum;
-  acc.clear();
-  int row_block = begin / plan.steps, row_end = (row_block + 1) * plan.steps, segment = begin, piece = piece_of(plan, begin);
-  int cut = kWhole ? min(first_unit(plan, piece + 1), row_end) : min(end, row_end);  // where the segment ends
-  bool fresh = true;                                                                 // kWhole: nothing in `sum` yet
-  for (int i = 0; i < count; ++i) {
-    ring.wait_full(i);
-    multiply<format, kTiles>(acc, ring.stage(i) + warp * kTilesPerWarp * kTileBytes<format>, ring.x(i), overflow, lane);
-    __syncwarp();
-    if (lane == 0) ring.leave(i);
-    if (begin + i + 1 < cut) continue;
-    const int64_t first_out = int64_t{row_block} * plan.rows() + warp * kTilesPerWarp * w12_cuda::kTileRows;
-    if constexpr (kWhole) {
-      sum.each([&](float& x, int t, int j, int e) { x = fresh ? acc.c[t][j][e] : x + acc.c[t][j][e]; });
-      fresh = false;
-      if (cut == end) finish(sum, p, first_out, first_row, lane);
-      cut = min(first_unit(plan, ++piece + 1), row_end);
-    } else {
-      const bool whole = segment == row_end - plan.steps && cut == row_end;
-      if (whole || add_pieces(acc, plan, token_block, row_block, piece, segment, warp, lane))
-        finish(acc, p, first_out, first_row, lane);
-      segment = cut, ++row_block, row_end += plan.steps, cut = min(end, row_end);
-    }
-    acc.clear();
-  }
+// Tokens of a block: as many as its shared memory has room for.
+template <Format format, int kHeight, int kTiles>
+bool start_few(const Params& p, const Plan& plan) {
+  if constexpr (kTiles > 1)
+    if (p.rows <= 4 * kTiles || !start<format, kHeight, kTiles, false>(p, plan, plan.row_warps, plan.segments, 2))
+      return start_few<format, kHeight, kTiles / 2>(p, plan);
+  return kTiles > 1 || start<format, kHeight, 1, false>(p, plan, plan.row_warps, plan.segments, 1);
 }
 
-template <Format format, int kTiles, bool kWhole, int kStages>
-void start(const Params& p, const Launch& launch, size_t bytes) {
-  const int64_t parts = kWhole ? launch.plan.blocks : launch.plan.pieces;
-  const auto kernel = linear_kernel<format, kTiles, kWhole, kStages>;
-  specpilot::cuda::allow_shared("linear", kernel, bytes);
-  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(parts * launch.token_blocks),
-                                32 * (launch.plan.warps + 1), bytes, p.stream, p, launch);
-}
-
-template <Format format, int kTiles, bool kWhole>
-void start(const Params& p, const Plan& plan) {
-  constexpr int kTokens = 8 * kTiles, kMost = stages(kTokens);
-  const int64_t token_blocks = (p.rows + kTokens - 1) / kTokens;
-  const Launch launch{plan, static_cast<int>(token_blocks), plan.tiles() * kTileBytes<format>};
-  const size_t stage = launch.weight_bytes + kTokens * kRowBytes;
-  if (kMost * stage + sizeof(Barriers) <= specpilot::cuda::most_shared("linear"))
-    start<format, kTiles, kWhole, kMost>(p, launch, kMost * stage);
-  else  // fits every GPU since sm_80
-    start<format, kTiles, kWhole, 2>(p, launch, 2 * stage);
+template <Format format, int kHeight>
+bool start(const Params& p, const Plan& plan) {
+  constexpr int kTiles = kPassTokens / 8;
+  if (p.rows <= kFewTokens) return start_few<format, kHeight, kTiles>(p, plan);
+  return start<format, kHeight, kTiles, true>(p, plan, kMaxWarps, 1, 2) ||
+         start<format, kHeight, kTiles / 2, false>(p, plan, kMaxWarps, 1, 2) ||
+         start<format, kHeight, 1, false>(p, plan, kMaxWarps, 1, 1);
 }
 
 template <Format format>
-void run_format(const Params& p) {
-  const Plan plan = w12_cuda::plan(p.w.n, p.w.k);
-  if (plan.small && p.rows <= kPassTokens && start_small<format>(p, plan)) return;
-  SP_CHECK(int64_t{plan.blocks} * plan.warps * kTokenBlocks <= kMaxCounters, "linear: ", p.w.n, " outputs, at most ",
-           kMaxCounters / kTokenBlocks * plan.rows() / plan.warps);
-  if (p.rows > kTokenBlocks * kPassTokens) return start<format, kPassTokens / 8, true>(p, plan);
-  if (p.rows <= 8) return start<format, 1, false>(p, plan);
-  if (p.rows <= 16) return start<format, 2, false>(p, plan);
-  if (p.rows <= 32) return start<format, 4, false>(p, plan);
-  start<format, 8, false>(p, plan);
+bool start(const Params& p, const Plan& plan) {
+  return plan.tiles == 2 ? start<format, 2>(p, plan) : start<format, 3>(p, plan);
 }
 }  // namespace
 
-void cuda::run(const Params& p) { p.w.format == Format::kW12 ? run_format<Format::kW12>(p) : run_format<Format::kBf16>(p); }
+void cuda::run(const Params& p) {
+  if (p.rows == 0) return;
+  const Plan plan = w12_cuda::plan(p.w.n, p.w.k);
+  SP_CHECK(p.w.format == Format::kW12 ? start<Format::kW12>(p, plan) : start<Format::kBf16>(p, plan),
+           "linear: this device lets a block have too little shared memory; GPUs since sm_80 have enough");
+}
 }  // namespace specpilot::linear

@@ -13,25 +13,26 @@ Weight check_cuda_weight(const char* op, const TensorView& data, const OptionalT
   SP_CHECK(n <= INT32_MAX && k <= INT32_MAX && n * k <= w12_cuda::kMaxWeights, op, ": weight shape [", n, ", ", k,
            "]; at most 2^36 weights on CUDA");
   const w12_cuda::Plan plan = w12_cuda::plan(n, k);
-  SP_CHECK(int64_t{plan.units()} * plan.pieces <= INT32_MAX, op, ": weight shape [", n, ", ", k, "] is too long for CUDA");
   SP_CHECK(data.contiguous() && !others, op, ": on CUDA a weight is contiguous data and, for w12, the list exc_pos");
+  SP_CHECK(reinterpret_cast<uintptr_t>(data.data<const uint8_t>()) % 16 == 0, op,
+           ": data must begin at a multiple of 16 bytes on CUDA");
   const bool bf16_data = data.is_bf16();
   SP_CHECK(bf16_data || data.is_u8(), op, ": data must be bf16 or uint8 (w12)");
   const auto fits = [&](int dims) {
-    return data.ndim() == dims && data.size(0) == plan.blocks && data.size(1) == plan.steps && data.size(2) == plan.tiles();
+    return data.ndim() == dims && data.size(0) == plan.groups && data.size(1) == plan.steps && data.size(2) == plan.tiles;
   };
   if (bf16_data)
     SP_CHECK(fits(6) && data.size(3) == 4 && data.size(4) == 32 && data.size(5) == 8 && !overflow, op, ": bf16 data of a [",
-             n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(),
+             n, ", ", k, "] weight must be [", plan.groups, ", ", plan.steps, ", ", plan.tiles,
              ", 4, 32, 8] on CUDA, alone");
   else
     SP_CHECK(fits(4) && data.size(3) == w12_cuda::kTileBytes && overflow && overflow->on_cuda() && overflow->is_i32() &&
                  overflow->ndim() == 1 && overflow->contiguous(),
-             op, ": w12 data of a [", n, ", ", k, "] weight must be [", plan.blocks, ", ", plan.steps, ", ", plan.tiles(),
+             op, ": w12 data of a [", n, ", ", k, "] weight must be [", plan.groups, ", ", plan.steps, ", ", plan.tiles,
              ", ", w12_cuda::kTileBytes, "] on CUDA, with exc_pos int32 [E]");
   Weight w{};
   w.format = bf16_data ? Format::kBf16 : Format::kW12;
-  w.n = n, w.k = k, w.bands = plan.blocks, w.tiles = plan.steps, w.data = data.data<const uint8_t>();
+  w.n = n, w.k = k, w.bands = plan.groups, w.tiles = plan.steps, w.data = data.data<const uint8_t>();
   if (!bf16_data) w.exc_pos = overflow->data<const uint32_t>();
   return w;
 }

@@ -18,20 +18,20 @@ _AT_ONCE = 1 << 22  # weights that are packed together: bounds the temporary mem
 
 
 def pack_bf16(weight: Tensor) -> Tensor:
-    """bf16 [n, k] → bf16 [row blocks, k steps, tiles, 4, 32, 8]."""
-    blocks, steps, tiles = _plan(*weight.shape)
-    data = weight.new_empty(blocks, steps, tiles, 4, 32, 8)
-    for part in _parts(blocks, weight):
+    """bf16 [n, k] → bf16 [row groups, k steps, tiles, 4, 32, 8]."""
+    groups, steps, tiles = _plan(*weight.shape)
+    data = weight.new_empty(groups, steps, tiles, 4, 32, 8)
+    for part in _parts(groups, weight):
         data[part] = _lanes(_rows(weight, part, tiles), steps, tiles).unflatten(-1, (4, 8)).transpose(3, 4)
     return data
 
 
 def pack_w12(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """bf16 [n, k] → uint8 [row blocks, k steps, tiles, 1552] and the overflow list int32 [E]."""
-    blocks, steps, tiles = _plan(*weight.shape)
-    data = torch.empty(blocks, steps, tiles, TILE_BYTES, dtype=torch.uint8, device=weight.device)
+    """bf16 [n, k] → uint8 [row groups, k steps, tiles, 1552] and the overflow list int32 [E]."""
+    groups, steps, tiles = _plan(*weight.shape)
+    data = torch.empty(groups, steps, tiles, TILE_BYTES, dtype=torch.uint8, device=weight.device)
     overflow, listed = [], 0
-    for part in _parts(blocks, weight):
+    for part in _parts(groups, weight):
         rows = _rows(weight, part, tiles)
         base = bases(rows).view(-1, 1, tiles, 1, 1).expand(-1, steps, -1, 1, 1)
         bits = _lanes(rows, steps, tiles).view(torch.int16).int() & 0xFFFF
@@ -53,12 +53,12 @@ def pack_w12(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 def unpack(data: Tensor, overflow: Tensor | None, n: int, k: int) -> Tensor:
     """Either layout → bf16 [n, k]."""
-    blocks, steps, tiles = _plan(n, k)
+    groups, steps, tiles = _plan(n, k)
     weight = torch.empty(n, k, dtype=torch.bfloat16, device=data.device)
-    for part in _parts(blocks, weight):
+    for part in _parts(groups, weight):
         packed = data[part]
         lanes = packed.transpose(3, 4) if overflow is None else _words(packed, overflow)
-        # block, step, tile, g, t, kt, k half, row half, parity → block, tile, row half, g, step, kt, k half, t, parity
+        # group, step, tile, g, t, kt, k half, row half, parity → group, tile, row half, g, step, kt, k half, t, parity
         split = lanes.reshape(-1, steps, tiles, 8, 4, 4, 2, 2, 2).permute(0, 2, 7, 3, 1, 5, 6, 4, 8)
         first = part.start * tiles * TILE_ROWS
         rows = split.reshape(-1, steps * TILE_K)[: n - first, :k]
@@ -84,29 +84,29 @@ def settle(device: torch.device) -> None:
 
 
 def _plan(n: int, k: int) -> tuple[int, int, int]:
-    """Row blocks, k steps, tiles of a row block."""
-    blocks, steps, tiles = _C.linear_cuda_plan(n, k)
-    return blocks, steps, tiles
+    """Row groups, k steps, tiles of a row group."""
+    groups, steps, tiles = _C.linear_cuda_plan(n, k)
+    return groups, steps, tiles
 
 
-def _parts(blocks: int, weight: Tensor) -> Iterator[slice]:
-    """Row blocks that are packed together."""
-    count = max(1, _AT_ONCE * blocks // max(weight.numel(), 1))
-    for first in range(0, blocks, count):
-        yield slice(first, min(first + count, blocks))
+def _parts(groups: int, weight: Tensor) -> Iterator[slice]:
+    """Row groups that are packed together."""
+    count = max(1, _AT_ONCE * groups // max(weight.numel(), 1))
+    for first in range(0, groups, count):
+        yield slice(first, min(first + count, groups))
 
 
 def _rows(weight: Tensor, part: slice, tiles: int) -> Tensor:
-    """The rows of these row blocks, zeros past the weight's end."""
+    """The rows of these row groups, zeros past the weight's end."""
     rows = tiles * TILE_ROWS
     taken = weight[part.start * rows : part.stop * rows]
     return F.pad(taken, (0, 0, 0, (part.stop - part.start) * rows - len(taken))).contiguous()
 
 
 def _lanes(rows: Tensor, steps: int, tiles: int) -> Tensor:
-    """bf16 [row blocks * tiles * 16, k] → [row blocks, steps, tiles, 32 lanes, 32 weights]."""
+    """bf16 [row groups * tiles * 16, k] → [row groups, steps, tiles, 32 lanes, 32 weights]."""
     padded = F.pad(rows, (0, steps * TILE_K - rows.shape[1]))
-    # block, tile, row half, g, step, kt, k half, t, parity
+    # group, tile, row half, g, step, kt, k half, t, parity
     split = padded.view(-1, tiles, 2, 8, steps, 4, 2, 4, 2)
     return split.permute(0, 4, 1, 3, 7, 5, 6, 2, 8).reshape(-1, steps, tiles, 32, _LANE)
 
@@ -136,7 +136,7 @@ def _headers(base: Tensor, odd: Tensor, bits: Tensor, listed: int) -> tuple[Tens
 
 
 def _words(data: Tensor, overflow: Tensor) -> Tensor:
-    """w12 tiles → bf16 [row blocks, steps, tiles, 32 lanes, 32 weights]."""
+    """w12 tiles → bf16 [row groups, steps, tiles, 32 lanes, 32 weights]."""
     shape = data.shape[:3]
     header = data[..., :HEADER].contiguous().view(torch.int32).view(-1, 1 + INLINE)
     low = data[..., _LOW].unflatten(-1, (2, 32, 16)).transpose(-3, -2).flatten(-2).int()
