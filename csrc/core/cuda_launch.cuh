@@ -28,20 +28,27 @@ bool compiled_since_90(const char* op, void (*kernel)(P...)) {
 }
 
 // The same for a kernel whose blocks all call wait_for_previous (cuda_async.cuh): from sm_90 on it may start while the one before
-// it ends.
+// it ends. `cluster` neighbouring blocks may read each other's shared memory (cuda_cluster.cuh).
 template <class... P, class... A>
-void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
-                  A&&... args) {
+void launch_clusters(const char* op, void (*kernel)(P...), unsigned cluster, dim3 grid, dim3 block, size_t shared_bytes,
+                     void* stream, A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &early, config.numAttrs = compiled_since_90(op, kernel) ? 1 : 0;
+  config.attrs = attributes, config.numAttrs = !compiled_since_90(op, kernel) ? 0 : cluster == 1 ? 1 : 2;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, std::forward<A>(args)...);
   SP_CHECK(error == cudaSuccess, op, ": ", cudaGetErrorString(error));
+}
+template <class... P, class... A>
+void launch_early(const char* op, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, void* stream,
+                  A&&... args) {
+  launch_clusters(op, kernel, 1, grid, block, shared_bytes, stream, std::forward<A>(args)...);
 }
 
 // Bytes of shared memory that a block may have on the current device: 227 KB on sm_90 and 100, 163 on 80, 99 on 89 and 120.

@@ -11,12 +11,16 @@
 //        sums 0 + 1 + … meet in         |-- 2 --|-- 6 --|                        …
 //        shared memory                  |-- 3 --|-- 7 --|                |------ 7 ------|
 //
-// For prompts a block takes 8 row groups for 64 tokens, and a warp all segments of k, one after the other: the same sums.
+// Every block reads all of its k of x, which for 64 tokens is as much as the weights; there two neighbouring blocks have the row groups of
+// both for half of the segments each, and read each other's sums in the end. For prompts a block takes 8 row groups for 64 tokens, and a
+// warp all segments of k, one after the other: the same sums.
 //
 // On sm_90 the next kernel's weights stream in while this one ends (dependent launch).
 // Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a block and round.
 #include <algorithm>
+#include <climits>
 
+#include "core/cuda_cluster.cuh"
 #include "core/cuda_launch.cuh"
 #include "ops/linear/linear_finish.cuh"
 
@@ -24,6 +28,7 @@ namespace specpilot::linear {
 namespace {
 using w12_cuda::kMaxWarps;
 constexpr int kPassTokens = 64, kFewTokens = 256;  // of a block at most; for which the plan's warps are
+constexpr int kPairTiles = 8;                      // tiles of tokens from which on two blocks share segments
 constexpr int64_t kSmallWeights = int64_t{1} << 21;
 
 struct Barriers {
@@ -40,7 +45,9 @@ struct Memory {
 
   const Launch& launch;
   __host__ __device__ int tokens(int part) const { return part * launch.token_stages * kTokenBytes; }
-  __host__ __device__ int weights(int warp) const { return tokens(launch.parts) + warp * launch.weight_stages * kSlice; }
+  __host__ __device__ int weights(int warp) const {
+    return tokens(launch.block_parts()) + warp * launch.weight_stages * kSlice;
+  }
   __host__ __device__ bool keeps() const { return launch.parts == 1 && launch.plan.segments > 1; }
   __host__ __device__ int sums() const { return keeps() ? weights(launch.warps()) : 0; }
   __host__ __device__ int barriers() const {
@@ -50,29 +57,31 @@ struct Memory {
   __host__ __device__ int bytes() const { return barriers() + static_cast<int>(sizeof(Barriers)); }
 };
 
-template <Format format, int kHeight, int kTiles, bool kPrompt>
+// kTogether: all warps of a block have the same k.
+template <Format format, int kHeight, int kTiles, bool kTogether>
 __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     linear_kernel(const __grid_constant__ Params p, const __grid_constant__ Launch launch,
                   const __grid_constant__ CUtensorMap x_map) {
-  constexpr bool kTogether = kPrompt && specpilot::cuda::kWgmma;
+  constexpr bool kByFour = kTogether && specpilot::cuda::kWgmma;
   extern __shared__ __align__(1024) uint8_t memory[];
   const Memory<format, kHeight, kTiles> layout{launch};
   const Plan& plan = launch.plan;
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;  // known to be a whole warp's
-  const int first_block = blockIdx.x / launch.token_blocks, block_count = gridDim.x / launch.token_blocks;
-  const int blocks = launch.blocks(), rounds = (blocks - first_block + block_count - 1) / block_count;
-  const int64_t first_row = int64_t{blockIdx.x % launch.token_blocks} * 8 * kTiles;
+  const int rank = blockIdx.x % launch.cluster, place = blockIdx.x / launch.cluster;
+  const int first = place / launch.token_blocks, count = gridDim.x / (launch.cluster * launch.token_blocks);
+  const int rounds = (launch.clusters() - first + count - 1) / count;
+  const int64_t first_row = int64_t{place % launch.token_blocks} * 8 * kTiles;
   auto& barriers = *reinterpret_cast<Barriers*>(memory + layout.barriers());
-  // A prompt's warps all have the same k, which the compiler is to know.
-  const int parts = kPrompt ? 1 : launch.parts, part = kPrompt ? 0 : warp / launch.row_warps,
-            row_warp = warp - part * launch.row_warps;
+  const int parts = launch.parts, block_parts = launch.block_parts();
+  const int of_block = kTogether ? 0 : warp / launch.row_warps, part = rank * block_parts + of_block,
+            row_warp = warp - of_block * launch.row_warps;
   const int begin = parts == 1 ? 0 : plan.first_step(part), end = parts == 1 ? plan.steps : plan.first_step(part + 1);
   const int total = rounds * (end - begin);  // steps
-  const auto group_of = [&](int round) { return (first_block + round * block_count) * launch.row_warps + row_warp; };
+  const auto group_of = [&](int round) { return (first + round * count) * launch.row_warps + row_warp; };
   WeightRing<format, kHeight> weights(memory + layout.weights(warp), barriers.weights[warp], p, plan, group_of(0),
                                       group_of(1), begin, end - begin);
-  TokenRing<8 * kTiles> tokens(memory + layout.tokens(part), barriers.tokens[part], p, launch.tensor ? &x_map : nullptr,
-                               first_row, begin, end - begin);
+  TokenRing<8 * kTiles> tokens(memory + layout.tokens(of_block), barriers.tokens[of_block], p,
+                               launch.tensor ? &x_map : nullptr, first_row, begin, end - begin);
   if (lane == 0) {
     weights.init(launch.weight_stages);
     if (row_warp == 0) tokens.init(launch.token_stages, launch.row_warps);
@@ -85,7 +94,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
   specpilot::cuda::let_next_start();
   specpilot::cuda::wait_for_previous();
   // The first warp of a part fills its x, a stage when all have left it; which it awaits so late that it has others to read.
-  const int behind = min(launch.row_warps == 1 ? 0 : kTogether ? 2 : 1, launch.token_stages - 1);
+  const int behind = min(launch.row_warps == 1 ? 0 : kByFour ? 2 : 1, launch.token_stages - 1);
   Place refill_at(launch.token_stages);
   if (row_warp == 0)
     for (int s = 0; s < min(launch.token_stages, total); ++s) tokens.fill(s, lane);
@@ -104,7 +113,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
       weights.wait(weights_at), tokens.wait(tokens_at);
       const uint8_t* const tiles = weights.at(weights_at.stage());
       const uint8_t* const x = tokens.at(tokens_at.stage());
-      if constexpr (kTogether) {
+      if constexpr (kByFour) {
         if (!launch.tensor) specpilot::cuda::fence_bulk();  // x came by ordinary copies
         multiply_together<format>(acc, a, tiles, x, p.w.exc_pos, lane,
                                   [&] { tokens.leave(max(before, 0), lane == 0 && before >= 0); });
@@ -121,7 +130,7 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
         refill_at.advance();
       }
       if (step + 1 < cut) continue;
-      if constexpr (kTogether) specpilot::cuda::wgmma_wait<0>();
+      if constexpr (kByFour) specpilot::cuda::wgmma_wait<0>();
       if (segment > 0) add_before(acc, mine, lane);
       if (cut == end) break;
       leave(acc, mine, lane);
@@ -132,64 +141,85 @@ __global__ void __launch_bounds__(32 * kMaxWarps, 1)
     if (parts == 1) finish(acc, p, int64_t{group_of(round)} * plan.rows(), first_row, lane);
   }
   if (parts == 1) return;
+  const bool alone = launch.cluster == 1;
   __syncthreads();
   leave(acc, mine, lane);
-  __syncthreads();
+  alone ? __syncthreads() : specpilot::cuda::sync_cluster();
   constexpr int kOfGroup = kHeight * kTiles;
-  for (int t = warp; t < launch.row_warps * kOfGroup; t += launch.warps()) {
+  for (int t = rank * launch.warps() + warp; t < launch.row_warps * kOfGroup; t += launch.cluster * launch.warps()) {
     const int row_warp = t / kOfGroup, tile = t % kOfGroup;
     float sum[4];
-    add_up(sum, parts,
-           [&](int g) { return sums_of<kHeight, kTiles>(sums, g * launch.row_warps + row_warp)[tile * 32 + lane]; });
-    finish(sum, p, (int64_t{first_block} * launch.row_warps + row_warp) * plan.rows() + tile / kTiles * w12_cuda::kTileRows,
+    add_up(sum, parts, [&](int g) {
+      const int there = g >= block_parts;
+      const float4* at = sums_of<kHeight, kTiles>(sums, (g - there * block_parts) * launch.row_warps + row_warp);
+      return alone ? at[tile * 32 + lane] : specpilot::cuda::read_of_block(at + tile * 32 + lane, there);
+    });
+    finish(sum, p, (int64_t{first} * launch.row_warps + row_warp) * plan.rows() + tile / kTiles * w12_cuda::kTileRows,
            first_row + tile % kTiles * 8, lane);
   }
+  if (!alone) specpilot::cuda::sync_cluster();  // until then the other reads
 }
 
-// False where fewer than `least` stages fit a block.
-template <Format format, int kHeight, int kTiles, bool kPrompt>
-bool start(const Params& p, const Plan& plan, int row_warps, int parts, int least) {
+// How a product is started: warps as Launch has them, fewer blocks than row groups want or not, and stages that must fit.
+struct Way {
+  int row_warps, parts, cluster, most_clusters, least_stages;
+};
+
+// False where its stages do not fit a block.
+template <Format format, int kHeight, int kTiles, bool kTogether>
+bool start(const Params& p, const Plan& plan, const Way& way) {
   using Layout = Memory<format, kHeight, kTiles>;
   constexpr int kTokens = 8 * kTiles;
   const int most = static_cast<int>(specpilot::cuda::most_shared("linear"));
-  Launch launch{plan, row_warps, parts, static_cast<int>((p.rows + kTokens - 1) / kTokens), 0, 0, false};
+  Launch launch{plan, way.row_warps, way.parts, way.cluster, static_cast<int>((p.rows + kTokens - 1) / kTokens), 0,
+                0,    false};
   const Layout layout{launch};
-  const int blocks = kPrompt ? launch.blocks() : std::min(launch.blocks(), w12_cuda::kBlocks);
-  const int longest = (plan.steps + parts - 1) / parts * ((launch.blocks() + blocks - 1) / blocks);
-  const int room = most - layout.bytes(), weights = launch.warps() * Layout::kSlice, x = parts * Layout::kTokenBytes;
-  const int stages = std::min(room / (weights + x), kMaxStages);
-  if (room < 0 || stages < least) return false;
+  const int clusters = std::min(launch.clusters(), way.most_clusters);
+  const int longest = (plan.steps + way.parts - 1) / way.parts * ((launch.clusters() + clusters - 1) / clusters);
+  const int weights = launch.warps() * Layout::kSlice, x = launch.block_parts() * Layout::kTokenBytes;
+  const int room = most - layout.bytes(), stages = std::min(room / (weights + x), kMaxStages);
+  if (room < 0 || stages < way.least_stages) return false;
   launch.token_stages = std::min(stages, longest);
   launch.weight_stages = std::min({(room - launch.token_stages * x) / weights, kMaxStages, longest});
   // Two blocks of one launch on an SM would leave another SM without any, as the first of them find some still busy.
   const int bytes = std::max(layout.bytes(), p.w.n * p.w.k > kSmallWeights ? most / 2 : 0);
 
-  const auto kernel = linear_kernel<format, kHeight, kTiles, kPrompt>;
+  const auto kernel = linear_kernel<format, kHeight, kTiles, kTogether>;
   CUtensorMap x_map{};
   launch.tensor = specpilot::cuda::compiled_since_90("linear", kernel) &&
                   specpilot::cuda::describe("linear", x_map, p.x, p.rows, p.w.k, p.ldx, kTokens);
   specpilot::cuda::allow_shared("linear", kernel, bytes);
-  specpilot::cuda::launch_early("linear", kernel, static_cast<unsigned>(blocks * launch.token_blocks), 32 * launch.warps(),
-                                bytes, p.stream, p, launch, x_map);
+  specpilot::cuda::launch_clusters("linear", kernel, way.cluster,
+                                   static_cast<unsigned>(way.cluster * clusters * launch.token_blocks), 32 * launch.warps(),
+                                   bytes, p.stream, p, launch, x_map);
   return true;
 }
 
 // Tokens of a block: as many as its shared memory has room for.
 template <Format format, int kHeight, int kTiles>
 bool start_few(const Params& p, const Plan& plan) {
+  Way way{plan.row_warps, plan.segments, 1, w12_cuda::kBlocks, kTiles > 1 ? 2 : 1};
   if constexpr (kTiles > 1)
-    if (p.rows <= 4 * kTiles || !start<format, kHeight, kTiles, false>(p, plan, plan.row_warps, plan.segments, 2))
-      return start_few<format, kHeight, kTiles / 2>(p, plan);
-  return kTiles > 1 || start<format, kHeight, 1, false>(p, plan, plan.row_warps, plan.segments, 1);
+    if (p.rows <= 4 * kTiles) return start_few<format, kHeight, kTiles / 2>(p, plan);
+  if constexpr (kTiles >= kPairTiles) {
+    const bool pairs = plan.segments % 2 == 0 &&
+                       specpilot::cuda::compiled_since_90("linear", linear_kernel<format, kHeight, kTiles, false>);
+    if (pairs) way.cluster = 2, way.row_warps *= 2, way.most_clusters /= 2;
+    if (way.parts == way.cluster && way.row_warps % 4 == 0 && start<format, kHeight, kTiles, true>(p, plan, way))
+      return true;
+  }
+  if (start<format, kHeight, kTiles, false>(p, plan, way)) return true;
+  if constexpr (kTiles > 1) return start_few<format, kHeight, kTiles / 2>(p, plan);
+  return false;
 }
 
 template <Format format, int kHeight>
 bool start(const Params& p, const Plan& plan) {
   constexpr int kTiles = kPassTokens / 8;
   if (p.rows <= kFewTokens) return start_few<format, kHeight, kTiles>(p, plan);
-  return start<format, kHeight, kTiles, true>(p, plan, kMaxWarps, 1, 2) ||
-         start<format, kHeight, kTiles / 2, false>(p, plan, kMaxWarps, 1, 2) ||
-         start<format, kHeight, 1, false>(p, plan, kMaxWarps, 1, 1);
+  const auto way = [](int least_stages) { return Way{kMaxWarps, 1, 1, INT_MAX, least_stages}; };
+  return start<format, kHeight, kTiles, true>(p, plan, way(2)) ||
+         start<format, kHeight, kTiles / 2, false>(p, plan, way(2)) || start<format, kHeight, 1, false>(p, plan, way(1));
 }
 
 template <Format format>

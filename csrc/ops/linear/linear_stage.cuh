@@ -12,17 +12,18 @@ namespace specpilot::linear {
 namespace {
 constexpr int kMaxStages = 8, kStepK = w12_cuda::kTileK, kRowBytes = 2 * kStepK;
 
-// How warps share the work: warp row + row_warps * part has the row group `row` of a block's, and of k all segments, or, where
-// parts > 1, the segment `part`.
+// How warps share the work: those of `cluster` blocks have row_warps row groups, and of k all segments, or, where parts > 1, one each.
+// Warp row + row_warps * i of a block has the row group `row` and the i-th of the block's parts.
 struct Launch {
   w12_cuda::Plan plan;
-  int row_warps, parts;
+  int row_warps, parts, cluster;
   int token_blocks;
   int weight_stages, token_stages;
   bool tensor;  // x comes by tensor copies
 
-  __host__ __device__ int warps() const { return row_warps * parts; }
-  __host__ __device__ int blocks() const { return (plan.groups + row_warps - 1) / row_warps; }
+  __host__ __device__ int block_parts() const { return parts / cluster; }
+  __host__ __device__ int warps() const { return row_warps * block_parts(); }
+  __host__ __device__ int clusters() const { return (plan.groups + row_warps - 1) / row_warps; }
 };
 
 // A step's stage, and how often (mod 2) the ring had gone round before it.
