@@ -11,9 +11,9 @@
 //        sums 0 + 1 + … meet in         |-- 2 --|-- 6 --|                        …
 //        shared memory                  |-- 3 --|-- 7 --|                |------ 7 ------|
 //
-// Every block reads all of its k of x, which for 64 tokens is as much as the weights; there two neighbouring blocks have the row groups of
-// both for half of the segments each, and read each other's sums in the end. For prompts a block takes 8 row groups for 64 tokens, and a
-// warp all segments of k, one after the other: the same sums.
+// Every block reads all of its k of x, which for 64 tokens is as much as its weights are. There, where a block has one row group, two
+// neighbouring ones take the row groups of both for half of the segments each, and read each other's sums in the end. For prompts a
+// block takes 8 row groups for 64 tokens, and a warp all segments of k, one after the other: the same sums.
 //
 // On sm_90 the next kernel's weights stream in while this one ends (dependent launch).
 // Roofline: weight bytes (12.125 or 16 bits a weight); x from the L2 once a block and round.
@@ -201,13 +201,10 @@ bool start_few(const Params& p, const Plan& plan) {
   Way way{plan.row_warps, plan.segments, 1, w12_cuda::kBlocks, kTiles > 1 ? 2 : 1};
   if constexpr (kTiles > 1)
     if (p.rows <= 4 * kTiles) return start_few<format, kHeight, kTiles / 2>(p, plan);
-  if constexpr (kTiles >= kPairTiles) {
-    const bool pairs = plan.segments % 2 == 0 &&
-                       specpilot::cuda::compiled_since_90("linear", linear_kernel<format, kHeight, kTiles, false>);
-    if (pairs) way.cluster = 2, way.row_warps *= 2, way.most_clusters /= 2;
-    if (way.parts == way.cluster && way.row_warps % 4 == 0 && start<format, kHeight, kTiles, true>(p, plan, way))
-      return true;
-  }
+  if constexpr (kTiles >= kPairTiles)
+    if (plan.row_warps == 1 && plan.segments % 2 == 0 &&
+        specpilot::cuda::compiled_since_90("linear", linear_kernel<format, kHeight, kTiles, false>))
+      way.cluster = 2, way.row_warps = 2, way.most_clusters /= 2;
   if (start<format, kHeight, kTiles, false>(p, plan, way)) return true;
   if constexpr (kTiles > 1) return start_few<format, kHeight, kTiles / 2>(p, plan);
   return false;
@@ -218,7 +215,8 @@ bool start(const Params& p, const Plan& plan) {
   constexpr int kTiles = kPassTokens / 8;
   if (p.rows <= kFewTokens) return start_few<format, kHeight, kTiles>(p, plan);
   const auto way = [](int least_stages) { return Way{kMaxWarps, 1, 1, INT_MAX, least_stages}; };
-  return start<format, kHeight, kTiles, true>(p, plan, way(2)) ||
+  // By four warps where weights need no decoding; which takes longer than it saves otherwise, as measured.
+  return start<format, kHeight, kTiles, format == Format::kBf16>(p, plan, way(2)) ||
          start<format, kHeight, kTiles / 2, false>(p, plan, way(2)) || start<format, kHeight, 1, false>(p, plan, way(1));
 }
 
