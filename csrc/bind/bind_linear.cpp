@@ -14,7 +14,8 @@ SP_BIND(linear) {
       "linear_cuda_plan",
       [](int64_t n, int64_t k) {
         const w12_cuda::Plan p = w12_cuda::plan(n, k);
-        return std::tuple(p.groups, p.steps, p.tiles);
+        return std::tuple(p.groups, p.steps, p.tiles, p.segments, p.row_warps);
       },
-      pybind11::arg("n"), pybind11::arg("k"), "Row groups, k steps and tiles of a row group of a weight's CUDA run layout.");
+      pybind11::arg("n"), pybind11::arg("k"),
+      "How CUDA cuts a weight: row groups, k steps, tiles of a row group, segments of k, row groups of a block.");
 }

@@ -21,7 +21,8 @@ namespace specpilot {
 // The order of exactness rules for x86: per 32-deep k block two fma chains from zero (even k, odd k), then acc += even +
 // odd.
 inline constexpr const char* kOrderX86 = "x86-pairs32";
-// CUDA's tensor cores: one mma.sync m16n8k16 chain over ascending k within a split; splits fold in order (attention.h).
+// CUDA's tensor cores: one m16n8k16 chain over ascending k within a segment (linear.h) or a split (attention.h); segments are added,
+// splits folded, in ascending order.
 inline constexpr const char* kOrderCuda = "cuda-mma16";
 // No floating-point sum is involved (gathers, moves, integer decisions): bits cannot depend on an order.
 inline constexpr const char* kOrderNone = "exact";

@@ -170,9 +170,9 @@ def linear(
 ) -> None: ...
 def linear_cuda_plan(
     n: typing.SupportsInt | typing.SupportsIndex, k: typing.SupportsInt | typing.SupportsIndex
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int, int]:
     """
-    Row blocks, k steps and tiles of a row block of a weight's CUDA run layout.
+    How CUDA cuts a weight: row groups, k steps, tiles of a row group, segments of k, row groups of a block.
     """
 
 def linear_q8(

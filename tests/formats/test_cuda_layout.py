@@ -2,14 +2,25 @@
 
 import pytest
 import torch
-from gpu import DEVICES
+from gpu import DEVICES, LINEAR_SHAPES
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from w12_model import adversarial, gaussian, tensor_of
 
 from specpilot import _C
 from specpilot.formats import cuda_layout
 
 CASES = adversarial()
-SHAPES = [(1, 1), (16, 64), (33, 70), (600, 129), (2050, 64), (4100, 65)]
+SHAPES = [
+    (1, 1),
+    (16, 64),
+    (33, 70),
+    (600, 129),
+    (2050, 64),
+    (4100, 65),
+    (4300, 65),
+]  # 2 tiles a row group, and 3
+BLOCKS, WARPS = 132, 8  # w12_cuda::kBlocks, kMaxWarps
 
 
 def weight(n, k):
@@ -40,7 +51,7 @@ def test_adversarial(name, assert_bits_equal):
 
 
 def test_parts_do_not_show(monkeypatch):
-    w = weight(4100, 130)
+    w = weight(4300, 130)
     whole = cuda_layout.pack_w12(w)
     monkeypatch.setattr(cuda_layout, "_AT_ONCE", 1)
     for a, b in zip(whole, cuda_layout.pack_w12(w), strict=True):
@@ -54,12 +65,13 @@ def test_bases_are_those_of_the_file_format():
     assert torch.equal(cuda_layout.bases(w), base.int())
 
 
-def test_words_lie_where_the_kernels_look():
+@pytest.mark.parametrize("n, tiles", [(600, 2), (4300, 3)])
+def test_words_lie_where_the_kernels_look(n, tiles):
     """One weight at a time, by the formulas of the header."""
-    n, k = 600, 129
+    k = 129
     w = weight(n, k)
     data, overflow = cuda_layout.pack_w12(w)
-    tiles = data.shape[2]
+    assert data.shape[2] == tiles
     base = cuda_layout.bases(torch.nn.functional.pad(w, (0, 0, 0, -n % 16)))
     bits = w.view(torch.int16).int() & 0xFFFF
     g = torch.Generator().manual_seed(5)
@@ -96,3 +108,30 @@ def test_words_lie_where_the_kernels_look():
 def test_bits_per_weight():
     data, overflow = cuda_layout.pack_w12(gaussian(4096, 1024).to(torch.bfloat16))
     assert 8 * (data.nbytes + overflow.nbytes) / (4096 * 1024) < 12.2
+
+
+def rounds(groups, row_warps):
+    """Of blocks, as many at once as the plan is made for."""
+    return -(-groups // row_warps // BLOCKS)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 200_000), st.integers(1, 30_000))
+def test_a_plan_fits_the_weight_and_a_block(n, k):
+    groups, steps, tiles, segments, row_warps = _C.linear_cuda_plan(n, k)
+    assert tiles in (2, 3)
+    assert groups == -(-n // (16 * tiles)) and steps == -(-k // 64)
+    assert 1 <= segments <= steps and 1 <= row_warps * segments <= WARPS
+    assert segments == 1 or rounds(groups, row_warps) == 1  # sums of segments are added at a block's end
+
+
+def test_shapes_of_linear_are_cut_in_every_way():
+    plans = [_C.linear_cuda_plan(*shape) for shape in LINEAR_SHAPES]
+    kinds = {(tiles, segments > 1, rounds(groups, rw) > 1) for groups, _, tiles, segments, rw in plans}
+    assert kinds == {
+        (tiles, *cut) for tiles in (2, 3) for cut in ((False, False), (True, False), (False, True))
+    }
+    shared = {(tiles, segments, rw) for _, _, tiles, segments, rw in plans if segments > 1}
+    assert {s for _, s, _ in shared} >= {2, 3, 4, 6, 8} and {rw for *_, rw in shared} >= {1, 2, 4}
+    assert {tiles for tiles, segments, rw in shared if segments == 2 and rw > 1} == {2, 3}
+    assert any(steps % segments for _, steps, _, segments, _ in plans)  # segments of unlike length

@@ -134,7 +134,7 @@ def test_ragged_batches_are_single_requests(variant, shape, assert_bits_equal):
 
 
 def test_long_contexts(variant, assert_bits_equal):
-    """More splits than the fold's block has threads; one row, few and enough for one block to walk all splits."""
+    """More splits than the fold takes at once; one row, few and enough for one block to walk all splits."""
     torch.manual_seed(5)
     length = 140 * SPLIT + 7
     cache = Cache.random(length + 25, 2, 32)
@@ -235,7 +235,7 @@ def test_what_is_out_of_range_is_not_seen(variant, assert_bits_equal):
 
 
 def test_calls_leave_nothing_behind(variant, assert_bits_equal):
-    """Records and arrivals of a call, of many splits and of few, do not reach the next."""
+    """Records of a call, of many splits and of few, do not reach the next."""
     torch.manual_seed(11)
     length = 40 * SPLIT
     packed, q = Cache.random(length, 2, 64).packed(), queries(64, 8, 64)

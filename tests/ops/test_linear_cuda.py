@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gpu import needs_gpu
+from gpu import LINEAR_SHAPES, needs_gpu
 
 from specpilot import _C, ops
 from specpilot.formats.run_layout import run_weight
@@ -10,13 +10,7 @@ from specpilot.ref.embed import embed as embed_ref
 
 pytestmark = needs_gpu
 BF16 = torch.bfloat16
-SMALL = [(1, 1), (17, 33), (40, 7), (48, 576), (960, 576), (576, 1536), (300, 5000), (2100, 200), (640, 1100)]
-LARGE = [
-    (600, 5000),
-    (2100, 1100),
-    (4100, 1030),
-]  # 2, 4 and 8 warps a block, pieces that end inside of row blocks
-SHAPES = SMALL + LARGE
+SEGMENTS = {shape: _C.linear_cuda_plan(*shape)[3] for shape in LINEAR_SHAPES}
 ROWS = [1, 2, 7, 8, 9, 16, 17, 32, 33, 63, 64, 65, 100, 128, 192, 256, 257, 300, 512, 1000, 1024]
 
 
@@ -34,7 +28,7 @@ def call(x, weight, bias=None, residual=None, y=None):
     return y
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", LINEAR_SHAPES)
 def test_value_formats_and_rows(shape, assert_bits_equal):
     x, w = data(1024, *shape)
     w12, bf16 = run_weight([w], "w12"), run_weight([w], "bf16")
@@ -49,9 +43,9 @@ def test_value_formats_and_rows(shape, assert_bits_equal):
         assert_bits_equal(call(x[-rows:], w12), single[-rows:], f"last {rows}")
 
 
-@pytest.mark.parametrize("shape", [(640, 1100), *LARGE])
+@pytest.mark.parametrize("shape", [(n, k) for n, k in LINEAR_SHAPES if n >= 600 and k > 64])
 def test_cancelling_data_depends_on_the_plan_alone(shape, assert_bits_equal):
-    """2^25, 1, -2^25: another cut of k or another order of pieces shows in whole units."""
+    """2^25, 1, -2^25: another cut of k or another order of segments shows in whole units."""
     g = torch.Generator("cuda").manual_seed(3)
     pool = torch.tensor([2.0**25, 1.0, -(2.0**25), 3.0, -1.0], device="cuda")
     x = pool[torch.randint(0, 5, (1024, shape[1]), generator=g, device="cuda")].to(BF16)
@@ -64,6 +58,28 @@ def test_cancelling_data_depends_on_the_plan_alone(shape, assert_bits_equal):
     for rows in (9, 64, 200, 256, 300, 1024):
         assert_bits_equal(call(x[:rows], weight), single[:rows], f"{rows} rows")
         assert_bits_equal(call(x[:rows], run_weight([w], "bf16")), single[:rows], f"bf16, {rows} rows")
+
+
+@pytest.mark.parametrize("shape", [s for s, segments in SEGMENTS.items() if segments > 2])
+def test_segments_are_added_in_order(shape, assert_bits_equal):
+    """One weight a segment: its chain is exact, so that all rounding is between segments, as float32 does it in their order."""
+    n, k = shape
+    steps, segments = _C.linear_cuda_plan(n, k)[1], SEGMENTS[shape]
+    g = torch.Generator("cuda").manual_seed(4)
+    pool = torch.tensor([2.0**25, 1.0, -(2.0**25), 3.0, -1.0], device="cuda")
+    values = pool[torch.randint(0, 5, (segments, n), generator=g, device="cuda")]
+    w = torch.zeros(n, k, dtype=BF16, device="cuda")
+    for i, value in enumerate(values):
+        begin, end = (64 * (s * steps // segments) for s in (i, i + 1))
+        column = torch.randint(begin, min(end, k), (n,), generator=g, device="cuda")
+        w[torch.arange(n, device="cuda"), column] = value.to(BF16)
+    want, backwards = (sum(v[1:], v[0]).to(BF16) for v in (values, values.flip(0)))
+    assert (want != backwards).any()  # else this data would prove nothing
+    for fmt in ("bf16", "w12"):
+        weight = run_weight([w], fmt)
+        for rows in (1, 16, 64, 300):
+            x = torch.ones(rows, k, dtype=BF16, device="cuda")
+            assert_bits_equal(call(x, weight), want.expand(rows, n), f"{fmt}, {rows} rows")
 
 
 @pytest.mark.parametrize("rows", [1, 5, 64, 300])
@@ -114,7 +130,7 @@ def test_exceptions_zeros_infinities_and_nan(assert_bits_equal):
 
 
 def test_replayed_in_a_graph(assert_bits_equal):
-    """Calls that follow each other, so that the next one starts while this one ends, and counters that begin at zero again."""
+    """Calls that follow each other, so that the next one starts while this one ends."""
     x, w = data(16, 1024, 1024)
     weights = [run_weight([w]), run_weight([w.flip(0)], "bf16")]
     want = x
@@ -133,7 +149,7 @@ def test_replayed_in_a_graph(assert_bits_equal):
 
 
 @pytest.mark.parametrize("fmt", ["bf16", "w12"])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", LINEAR_SHAPES)
 def test_embed_gives_the_rows(fmt, shape, assert_bits_equal):
     n, k = shape
     _, w = data(1, n, k)

@@ -83,14 +83,6 @@ struct Items {
   // The same item row by row.
   __device__ Piece apart(const Piece& now) const { return after({now.item, now.split, 0, 0, true}); }
 
-  // Items of splits [begin, end) that somebody sees; one warp.
-  __device__ int of_splits(int begin, int end, int lane) const {
-    int sum = max(min(end, common.together) - begin, 0);
-    for (int split = max(begin, common.together); split < end; ++split)
-      for (int r = lane; r - lane < rows; r += 32) sum += __popc(__ballot_sync(~0u, r < rows && sees(r, split)));
-    return sum;
-  }
-
   // Slot of a piece's key; -1: there is none.
   __device__ int slot(const Params& p, const Piece& piece, int key) const {
     const Seen s = piece.alone() ? seen[piece.begin] : Seen{common.request, common.prefix, 0, common.prefix};

@@ -11,8 +11,9 @@
 //   y         bf16 [R, N], unit column stride, any row stride
 //
 // Rounding: fp32 accumulation, bias added in fp32, rounded to bf16 once; the residual sum is a second rounding.
-// Order: CPU "x86-pairs32" (core/mma.h), CUDA "cuda-mma16" cut by w12_cuda::plan(N, K); for every R, tier and thread count. w12 and
-// bf16 give the same bits.
+// Order: CPU "x86-pairs32" (core/mma.h); CUDA "cuda-mma16": one MMA chain from zero over ascending k a segment of w12_cuda::plan(N, K)
+// (k steps [first_step(i), first_step(i + 1)) of 64), segments added in ascending order, in fp32. For every R, tier and thread count.
+// w12 and bf16 give the same bits.
 // Determinism: order_fixed.   Roofline: weight bytes (2 or 1.5 per weight) for R <= 16; 2 R N K flops above.
 #pragma once
 #include "core/tensor.h"
@@ -23,7 +24,7 @@ enum class Format { kBf16, kW12 };
 
 struct Weight {
   Format format;
-  int64_t n, k, bands, tiles;  // on CUDA row blocks and k steps
+  int64_t n, k, bands, tiles;  // on CUDA row groups and k steps
   const uint8_t* data;         // one of the run layouts
   const uint8_t* base;         // w12 only, as are the exceptions
   const uint32_t* exc_begin;

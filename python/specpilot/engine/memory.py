@@ -15,7 +15,7 @@ CGROUP = Path("/sys/fs/cgroup")
 CPU = torch.device("cpu")
 KERNELS = (
     512 << 20
-)  # bytes on a GPU: code, workspaces of kernels (80 MiB for attention, 66 for linear), captured graphs
+)  # bytes on a GPU: code, workspaces of kernels (80 MiB for attention, 8 for linear_q8), captured graphs
 
 
 def weight_bytes(bf16_bytes: int, weights: str) -> int:

@@ -85,7 +85,7 @@ def settle(device: torch.device) -> None:
 
 def _plan(n: int, k: int) -> tuple[int, int, int]:
     """Row groups, k steps, tiles of a row group."""
-    groups, steps, tiles = _C.linear_cuda_plan(n, k)
+    groups, steps, tiles, *_ = _C.linear_cuda_plan(n, k)
     return groups, steps, tiles
 
 

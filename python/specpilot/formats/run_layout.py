@@ -28,7 +28,7 @@ class RunWeight:
 
     On CUDA (csrc/formats/w12_cuda.h):
 
-    ``data``       bf16 [row blocks, steps, tiles, 4, 32, 8] or uint8 [row blocks, steps, tiles, 1552]
+    ``data``       bf16 [row groups, steps, tiles, 4, 32, 8] or uint8 [row groups, steps, tiles, 1552]
     ``exc_pos``    int32 [E], the overflow list of w12
     """
 
